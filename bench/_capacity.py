@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench import Figure
-from coatcheck.protocol.receipts import RECEIPT_SIZE
+from coatcheck.protocol.ticket import RECEIPT_SIZE
 
 PEOPLE: Final = 1e8
 HOUR: Final = 3600.0

@@ -16,19 +16,17 @@ from coatcheck import tasks
 from coatcheck.domains import Box
 from coatcheck.entropy import system
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.agreement import Trust, verify_signatures
 from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.log.verification import verify_bulletin
+from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.offer import Offer
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Offer, Session
+from coatcheck.services.web.client import HttpClient
 
 _CLIENTS = 32
 
@@ -52,7 +50,7 @@ def round_of(folder: Path, *, people: int) -> list[Figure]:
         raw, waited = _wait(url, local)
         steps |= waited
         begun = time.perf_counter()
-        round_ = settle(offer.signed)
+        round_ = verify_signatures(offer.signed)
         bulletin = verify_bulletin(raw, round_)
         answers = [client.collect(ticket, bulletin) for ticket in tickets[::20]]
         steps["check, and open every 20th answer (people)"] = time.perf_counter() - begun
@@ -81,7 +79,7 @@ def _told(people: int, steps: dict[str, float]) -> list[Figure]:
 
 
 async def _offer(url: str, local: Cluster) -> Offer:
-    async with Visit(url, path=local.folder / "none", trusted=local.trusted) as visit:
+    async with Session(url, path=local.folder / "none", trusted=local.trusted) as visit:
         return await visit.offer()
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs, SealingKey
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.terms import CLASSICAL
 
 CORES: Final = os.cpu_count() or 1
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import uvicorn
 
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.receipts import RECEIPT_SIZE
-from coatcheck.services.http.connections import protocol
-from coatcheck.services.run import collect_seldom
+from coatcheck.protocol.ticket import RECEIPT_SIZE
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.process import collect_seldom
 from coatcheck.services.settings import ShufflerSettings, read_settings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
-from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, Verdict
+from coatcheck.services.shuffler.routes import ShufflerService
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore, Verdict
+from coatcheck.services.web.connections import protocol
 
 _TICK = os.sysconf("SC_CLK_TCK")
 

@@ -24,11 +24,10 @@ from coatcheck.entropy import seeded
 from coatcheck.protocol.server import belief, numbers
 from coatcheck.randomizers import GridResponse, SphereResponse
 from coatcheck.tasks import answer
-from coatcheck.tasks.learning import Learning
+from coatcheck.tasks.learning import Learning, mean_of
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
-from coatcheck.tasks.means import mean_of
 from coatcheck.tasks.neighbours import Neighbours, nearest_within
-from coatcheck.tasks.pairs import agreement
+from coatcheck.tasks.solvers.close_pairs import agreement
 from coatcheck.tasks.standing import Standing
 
 MILLION: Final = 1_000_000

@@ -5,8 +5,14 @@ from random import Random
 from typing import Final
 
 from coatcheck.errors import Refused
-from coatcheck.protocol.binary_http import Request, Response
-from coatcheck.protocol.oblivious import GatewayKey, read_keys, seal_request, write_keys
+from coatcheck.protocol.oblivious_http import (
+    GatewayKey,
+    Request,
+    Response,
+    read_keys,
+    seal_request,
+    write_keys,
+)
 
 KEY: Final = GatewayKey(7, bytes(range(32)))
 CONFIG: Final = read_keys(write_keys([KEY]))

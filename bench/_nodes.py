@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from coatcheck.entropy import system
 from coatcheck.errors import Unavailable
-from coatcheck.services.runners.driver import environment
+from coatcheck.services.ray_runner import environment
 from coatcheck.services.settings import RaySettings
 
 HEAD: Final = "127.0.0.2"  # Ray rewrites 127.0.0.1

@@ -17,7 +17,7 @@ from bench._crowds import geographic
 from bench.priors import WIDEST
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
-from coatcheck.planning.charts import check_file
+from coatcheck.planning.comparison import check_file
 from coatcheck.randomizers import BoundedResponse, Prior, choose, tuned
 from coatcheck.randomizers.choice import misses
 

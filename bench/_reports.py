@@ -11,12 +11,12 @@ import numpy as np
 from bench._curves import CORES, pool
 from bench._staged import OVERHEAD
 from coatcheck.entropy import system
-from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.agreement import SignedTerms, verify_signatures
 from coatcheck.protocol.envelope import Purpose, binding, seal
 from coatcheck.protocol.keys import KeyPairs, SealingKey
-from coatcheck.protocol.messages import PayloadFormat
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.protocol.wire.messages import PayloadFormat
+from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.randomizers import from_params
 
 CHUNK: Final = 2_000
@@ -28,7 +28,7 @@ def uploads(signed: SignedTerms, count: int, *, stand_in: bool) -> Iterator[list
 
     A few chunks are under way at once, so that memory does not grow with the crowd.
     """
-    groups = len(settle(signed).terms.groups)
+    groups = len(verify_signatures(signed).terms.groups)
     each = count // groups
     todo = ((at, group) for at in range(0, each, CHUNK) for group in range(groups))
     with pool() as made:
@@ -44,7 +44,7 @@ def uploads(signed: SignedTerms, count: int, *, stand_in: bool) -> Iterator[list
 
 
 def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[Upload]:  # noqa: FBT001 - for a pool
-    round_ = settle(signed)
+    round_ = verify_signatures(signed)
     of, server = round_.terms.groups[group], round_.terms.server
     randomizer = from_params(of.randomizer)
     form = PayloadFormat.between(randomizer.low, randomizer.high)

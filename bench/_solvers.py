@@ -39,13 +39,12 @@ from bench._large import peak
 from coatcheck.entropy import seeded
 from coatcheck.protocol.server import belief
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.tasks import Belief, Floats, Positions, assignment, maximum
-from coatcheck.tasks.assignment import handed_out
-from coatcheck.tasks.blocks import cut
-from coatcheck.tasks.distances import distinct, normalised
-from coatcheck.tasks.expected import expected_costs, ship
-from coatcheck.tasks.maximum import _compiled_graph as _listed
-from coatcheck.tasks.pairs import agreement, close_pairs
+from coatcheck.tasks import Belief, Floats, Positions
+from coatcheck.tasks.contract import distinct, normalised
+from coatcheck.tasks.solvers import assignment, maximum
+from coatcheck.tasks.solvers.assignment import expected_costs, handed_out, ship
+from coatcheck.tasks.solvers.close_pairs import agreement, close_pairs, cut
+from coatcheck.tasks.solvers.maximum import _compiled_graph as _listed
 
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
 SECONDS: Final = 60.0
@@ -226,7 +225,7 @@ def _flows(network: Network) -> tuple[Positions, Positions, Positions]:
 def _our_flows(network: Network) -> int:
     (ours, first), (theirs, second) = network.ours, network.theirs
     sides = np.bincount(first), np.bincount(second)
-    kernels = import_module("coatcheck.tasks.flow_kernels")
+    kernels = import_module("coatcheck.tasks.solvers.maximum_kernels")
     return int(kernels.flow(ours, theirs, network.radius**2, *sides)[2].sum())
 
 
@@ -282,7 +281,7 @@ def _places_program(crowd: Crowd) -> float:
 
 def _units(costs: Floats, supply: Positions, demand: Positions) -> float:
     """SciPy's dense solver with a row and a column for every person."""
-    with patch("coatcheck.tasks.expected.available", lambda: False):
+    with patch.object(assignment, "available", lambda: False):
         return ship(costs, supply, demand).cost
 
 
@@ -315,7 +314,7 @@ def _weighed(crowd: Crowd) -> int:
 
 
 def _boxes(places: Floats, size: int) -> tuple[Positions, Positions, Positions, Floats, Floats]:
-    """What `blocks.cut` gives, from SciPy's tree: its nodes in preorder, with their boxes."""
+    """What `close_pairs.cut` gives, from SciPy's tree: its nodes in preorder, with their boxes."""
     tree = cKDTree(places, leafsize=size)
     start, stop, skip = list[int](), list[int](), list[int]()
     left: list[Any] = [tree.tree]
@@ -337,7 +336,7 @@ def _boxes(places: Floats, size: int) -> tuple[Positions, Positions, Positions, 
 
 
 def _our_matched(graph: csr_array) -> Any:
-    kernels = import_module("coatcheck.tasks.maximum_kernels")
+    kernels = import_module("coatcheck.tasks.solvers.maximum_kernels")
     return kernels.matched(graph.indptr, graph.indices, graph.shape[1])
 
 

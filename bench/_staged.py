@@ -1,6 +1,6 @@
 """A role's process for `bench scale`: the service as it is, and a note of what each stage took.
 
-`python -m bench._staged ROLE SETTINGS LISTEN` serves as `coatcheck.services.run` does. Every
+`python -m bench._staged ROLE SETTINGS LISTEN` serves as `coatcheck.services.process` does. Every
 process that computes imports this file again, and so notes what it does: a line per call in the
 file that the environment names. After every part it opens or seals for a moment more, which says
 how fast the machine is just then. With `STAND_IN` nothing is sealed: bytes of the same size stand
@@ -21,7 +21,7 @@ from typing import Any, Final
 from bench._curves import curve
 from coatcheck import tasks
 from coatcheck.protocol.envelope import Bulk
-from coatcheck.services import run, workers
+from coatcheck.services import process, worker_pools
 
 NOTES: Final = "BENCH_STAGES"
 STAND_IN: Final = "BENCH_STAND_IN"
@@ -130,23 +130,23 @@ if NOTES in os.environ:
         Bulk.unseal_each = sampled("open", Bulk.unseal_each)  # type: ignore[method-assign]
         Bulk.seal_each = sampled("seal", Bulk.seal_each)  # type: ignore[method-assign]
     tasks.answer = noted("task", tasks.answer)
-    _with_store = workers.with_store
+    _with_store = worker_pools.with_store
     wraps(_with_store)(_job)
-    workers.with_store = _job  # type: ignore[assignment]
+    worker_pools.with_store = _job  # type: ignore[assignment]
     # Not before: what it imports takes `with_store` as it is then.
     if "shuffler" in sys.argv:
-        from coatcheck.services.shuffler.release import Release
+        from coatcheck.services.shuffler.pipeline import Release
 
         for stage in ("peel", "sifted", "gather"):
             method = noted(stage, getattr(Release, f"_{stage}"))
             setattr(Release, f"_{stage}", method)
     if "server" in sys.argv:
-        from coatcheck.services.server.answering import Answering
+        from coatcheck.services.server.pipeline import Answering
 
         for stage in ("open", "compared", "computed", "deal", "seal"):
             method = noted(stage, getattr(Answering, f"_{stage}"))
             setattr(Answering, f"_{stage}", method)
 
 if __name__ == "__main__":
-    threading.Thread(target=run._end_with_the_starter, daemon=True).start()  # noqa: SLF001 - as it does
-    sys.exit(run.serve(sys.argv[1], Path(sys.argv[2]), listen=sys.argv[3] or None))
+    threading.Thread(target=process._end_with_the_starter, daemon=True).start()  # noqa: SLF001 - as it does
+    sys.exit(process.serve(sys.argv[1], Path(sys.argv[2]), listen=sys.argv[3] or None))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench._staged import children, peak_of
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.local_cluster import Cluster
 
 _OFTEN: Final = 10.0
 """After how many seconds at most something is said."""

@@ -21,22 +21,21 @@ import numpy as np
 from scipy import optimize, stats
 
 from bench import Figure, show
-from coatcheck.accounting import hockeystick, inversion
+from coatcheck.accounting import hockey_stick
 from coatcheck.accounting.amplification import amplify, calibrate
 from coatcheck.accounting.composition import calibrate_rounds, compose
 from coatcheck.accounting.laws import AnyLdp, Clones, Fieldwise, Law, bounded, grid, minkowski
-from coatcheck.accounting.noise import laplace, staircase
-from coatcheck.accounting.planar import planar_laplace
+from coatcheck.accounting.noise_laws import laplace, planar_laplace, staircase
 from coatcheck.domains import Box
 from coatcheck.planning import Group, plan
 
 CROWDS: Final = tuple(int(10**power) for power in np.linspace(3, 9, 13))
 LOCAL: Final = 4.0
 _REMEMBERED: Final = (
-    hockeystick._masses,  # noqa: SLF001 - a fair start
-    hockeystick._rows,  # noqa: SLF001 - as above
-    hockeystick._rest,  # noqa: SLF001 - as above
-    inversion._columns,  # noqa: SLF001 - as above
+    hockey_stick._masses,  # noqa: SLF001 - a fair start
+    hockey_stick._rows,  # noqa: SLF001 - as above
+    hockey_stick._rest,  # noqa: SLF001 - as above
+    hockey_stick._columns,  # noqa: SLF001 - as above
 )
 REPEATS: Final = 9  # the least of them is what the code costs without other load
 

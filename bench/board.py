@@ -17,16 +17,16 @@ from msgspec.structs import replace
 from bench import Figure, show
 from bench._ingest import cpu_of
 from bench.services import plan
-from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
-from coatcheck.protocol.keyfiles import SecretKeys, read_keys
-from coatcheck.protocol.notices import ANSWERED, Bulletin
-from coatcheck.protocol.parcels import Tally
+from coatcheck.protocol.agreement import countersign, read_signed, verify_signatures, write_signed
+from coatcheck.protocol.keys import SecretKeys, read_keys
 from coatcheck.protocol.terms import Anybody
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import BULK, HttpClient
-from coatcheck.services.http.deliveries import delivery_headers
-from coatcheck.services.server.jobs import draft
+from coatcheck.protocol.wire.bulletins import ANSWERED, Bulletin
+from coatcheck.protocol.wire.uploads import Tally
+from coatcheck.services.batch_transfer import delivery_headers
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.server.pipeline import draft
 from coatcheck.services.settings import ServerSettings, read_settings
+from coatcheck.services.web.client import BULK, HttpClient
 
 ENTRIES: Final = 1_000_000
 ROUNDS: Final = 1_000
@@ -103,7 +103,7 @@ async def _logged(local: Cluster, peers: HttpClient, name: str) -> str:
     }
     raw = draft(settings, plan(name, minimum=1000), (now, now + 86_400, now + 90_000), **asked)
     signed = countersign(read_signed(raw), keys=shuffler.pairs, pledged={})
-    url = f"{board.url}/rounds/{settle(signed).digest.hex()}"
+    url = f"{board.url}/rounds/{verify_signatures(signed).digest.hex()}"
     await peers.send(url, write_signed(signed), method="PUT")
     (local.folder / f"{url[-64:]}.terms").write_bytes(write_signed(signed))
     return url
@@ -113,7 +113,7 @@ async def _publish(
     local: Cluster, peers: HttpClient, url: str, keys: SecretKeys, size: int
 ) -> tuple[str, int]:
     """Deliver a bulletin; give the address of an entry, and the bulletin's size."""
-    round_ = settle(read_signed((local.folder / f"{url[-64:]}.terms").read_bytes()))
+    round_ = verify_signatures(read_signed((local.folder / f"{url[-64:]}.terms").read_bytes()))
     each = size // 2
     groups = [
         sorted(os.urandom(round_.entry_size(group)) for _ in range(each)) for group in range(2)

@@ -38,10 +38,7 @@ def main() -> int:
 
 
 def _held(seed: int) -> bool | None:
-    from coatcheck.accounting.amplification import (  # noqa: PLC0415 - in each process
-        amplify,
-        bounding_laws,
-    )
+    from coatcheck.accounting.amplification import amplify, bounding_laws  # noqa: PLC0415 - in each process
     from coatcheck.accounting.certificate import replayed  # noqa: PLC0415 - as above
     from crowds import any_promise  # noqa: PLC0415 - of the tests
 

@@ -17,8 +17,8 @@ from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import SignedTerms
 from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.protocol.messages import PayloadFormat
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.protocol.wire.messages import PayloadFormat
 from coatcheck.randomizers import (
     BoundedResponse,
     CodebookResponse,

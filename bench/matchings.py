@@ -20,9 +20,10 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from bench import Figure, _solvers, show
-from coatcheck.tasks import Floats, assignment
-from coatcheck.tasks.assignment import assign
-from coatcheck.tasks.maximum import maximum
+from coatcheck.tasks import Floats
+from coatcheck.tasks.solvers import assignment
+from coatcheck.tasks.solvers.assignment import assign
+from coatcheck.tasks.solvers.maximum import maximum
 
 ROUNDS = 2354
 _CLOSE = 1e-9  # of the cost, for the rounding of sums

@@ -7,10 +7,15 @@ from typing import Final
 
 from bench import Figure, quickest, show
 from bench._messages import CONFIG, KEY, KINDS, outcomes
-from coatcheck.protocol.binary_http import Request, Response
 from coatcheck.protocol.keys import OpeningKey
-from coatcheck.protocol.oblivious import OVERHEAD, message_size, seal_request
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.oblivious_http import (
+    OVERHEAD,
+    Request,
+    Response,
+    message_size,
+    seal_request,
+)
+from coatcheck.protocol.terms import CLASSICAL
 
 EACH: Final = 200_000
 TIMES: Final = 200

@@ -18,17 +18,17 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from bench import Figure, show
 from coatcheck.domains import Box
 from coatcheck.entropy import system
-from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.agreement import verify_signatures
 from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.manifest import Batch
-from coatcheck.protocol.notices import ANSWERED, Bulletin
-from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.bulletins import ANSWERED, Bulletin
+from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys
 from coatcheck.tasks import Answers, AnswerSize, Floats, Values
@@ -116,7 +116,7 @@ class _Round:
             for name in Echo().groups
         ]
         signed = self.cast.agree(drafts, task=Echo(), name="bench", suite=CLASSICAL)
-        self.round = settle(signed)
+        self.round = verify_signatures(signed)
         limit = Limit(epsilon=3.0, delta=1e-6)
         self.invitations: list[Invitation] = [
             examine(signed, group=name, trusted=self.cast.trusted, limit=limit, now=OPENS)

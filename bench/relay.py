@@ -16,26 +16,26 @@ from typing import Any, Final
 from bench import Figure, show
 from bench._ingest import cpu_of
 from bench.services import plan, terms_of
-from coatcheck.protocol.binary_http import Request
 from coatcheck.protocol.client import Limit
-from coatcheck.protocol.keyfiles import read_keys as read_role
-from coatcheck.protocol.notices import ANSWERED, Bulletin
-from coatcheck.protocol.oblivious import (
+from coatcheck.protocol.keys import read_keys as read_role
+from coatcheck.protocol.oblivious_http import (
     GATEWAY_PATH,
     OVERHEAD,
     REQUEST_MEDIA,
     GatewayConfig,
+    Request,
     message_size,
     read_keys,
     seal_request,
 )
-from coatcheck.protocol.parcels import Tally
-from coatcheck.services.board.service import BoardService
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.relayed import PIECE
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.wire.bulletins import ANSWERED, Bulletin
+from coatcheck.protocol.wire.uploads import Tally
+from coatcheck.services.board.routes import BoardService
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.relay_client import PIECE
+from coatcheck.services.person.session import Session
 from coatcheck.services.settings import BoardSettings, read_settings
+from coatcheck.services.web.client import HttpClient
 
 SIZES: Final = (10_000, 100_000, 1_000_000)
 TIMES: Final = 200
@@ -186,7 +186,7 @@ def _overhead(folder: Path) -> list[Figure]:
 
 async def _upload(url: str, local: Cluster) -> bytes:
     path, limit = local.folder / "ticket", Limit(epsilon=10.0, delta=1e-3)
-    async with Visit(url, path=path, trusted=local.trusted) as visit:
+    async with Session(url, path=path, trusted=local.trusted) as visit:
         ticket = await visit.join((0.5, 0.5), group="riders", limit=limit, ledger=None)
     return ticket.upload
 

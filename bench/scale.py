@@ -38,9 +38,9 @@ from bench._staged import NODES, NOTES, STAND_IN
 from bench._watched import Said, largest, last_words
 from coatcheck.domains import Box
 from coatcheck.protocol.agreement import read_signed
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.settings import ShufflerSettings, read_settings
-from coatcheck.stores.shuffler import ShufflerStore
+from coatcheck.services.shuffler.store import ShufflerStore
 
 NAMES: Final = {
     ("shuffler", "peel"): "peel",

@@ -25,11 +25,11 @@ from bench import Figure, show
 from bench._crowd import round_of
 from bench._ingest import Burst, burst, cpu_below
 from coatcheck.domains import Box
-from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
-from coatcheck.protocol.keyfiles import read_keys
+from coatcheck.protocol.agreement import countersign, read_signed, verify_signatures, write_signed
+from coatcheck.protocol.keys import read_keys
 from coatcheck.protocol.terms import Anybody
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.server.jobs import draft
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.server.pipeline import draft
 from coatcheck.services.settings import ServerSettings, read_settings
 
 SECONDS: Final = 3.0
@@ -195,7 +195,7 @@ def terms_of(local: Cluster, *, url: str = "http://127.0.0.1:1") -> tuple[bytes,
         board=replace(board, url="http://127.0.0.1:3").notary,
     )
     signed = countersign(read_signed(raw), keys=shuffler.pairs, pledged={})
-    round_ = settle(signed)
+    round_ = verify_signatures(signed)
     return write_signed(signed), round_, round_.digest.hex()
 
 

@@ -24,15 +24,15 @@ from coatcheck.demo import city
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.planning import Group, Recommendation, plan
-from coatcheck.planning.search import usual_delta
+from coatcheck.planning.budget_search import usual_delta
 from coatcheck.randomizers.choice import misses
 from coatcheck.simulation.quality import one_partner
 from coatcheck.simulation.settling import ASKS, usual_cell
 from coatcheck.simulation.trial import make_task
 from coatcheck.tasks import References, Task
-from coatcheck.tasks.candidates import settled
-from coatcheck.tasks.distances import scale_of
+from coatcheck.tasks.contract import scale_of
 from coatcheck.tasks.matching import lists_of
+from coatcheck.tasks.shortlists import settled
 
 if TYPE_CHECKING:
     from coatcheck.randomizers import Decode

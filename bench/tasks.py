@@ -36,13 +36,13 @@ from coatcheck.planning import Group, plan
 from coatcheck.protocol.server import belief, numbers
 from coatcheck.randomizers import BoundedResponse, Prior
 from coatcheck.tasks import Floats, Positions, answer
-from coatcheck.tasks.assignment import assign, dense
-from coatcheck.tasks.candidates import candidates
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
-from coatcheck.tasks.maximum import maximum
 from coatcheck.tasks.neighbours import nearest_within
-from coatcheck.tasks.pairs import agreement
 from coatcheck.tasks.shapley import Game, mean_field, owen
+from coatcheck.tasks.shortlists import candidates
+from coatcheck.tasks.solvers.assignment import assign, dense
+from coatcheck.tasks.solvers.close_pairs import agreement
+from coatcheck.tasks.solvers.maximum import maximum
 
 
 def main() -> int:

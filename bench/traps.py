@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from coatcheck.protocol import traps
+from coatcheck.protocol.wire import uploads
 
 ATTACKS = 10_000
 STRATEGIES = ("honest", "victim alone", "every other person", "at random", "half", "worst")
@@ -25,7 +25,7 @@ def attack(
     heads = rng.random(people) < 0.5  # the report is the first of the two
     reports = int(np.where(heads, kept[:, 0], kept[:, 1]).sum())
     counted = int(np.where(heads, kept[:, 1], kept[:, 0]).sum())
-    shown = traps.people(counted=counted, registered=people, delta=delta)
+    shown = uploads.people(counted=counted, registered=people, delta=delta)
     return shown >= minimum, reports
 
 
@@ -52,7 +52,7 @@ def worst(people: int, minimum: int, delta: float) -> tuple[int, float]:
     """Find of how many people to pass on one item, and the chance to win with it, exactly."""
     lost = np.arange(people + 1)
     shown = np.array(
-        [traps.people(counted=people - n, registered=people, delta=delta) for n in lost.tolist()]
+        [uploads.people(counted=people - n, registered=people, delta=delta) for n in lost.tolist()]
     )
     best = (0, 0.0)
     for single in range(people + 1):
@@ -68,7 +68,7 @@ def main() -> int:
     for people, minimum, delta in ((1_000, 900, 1e-3), (1_000, 900, 1e-9), (200, 100, 1e-3)):
         single, chance = worst(people, minimum, delta)
         print(f"{people:,} people, minimum {minimum}, trap_delta {delta:g}; s(0) =", end=" ")
-        print(f"{traps.slack(0, delta)}; worst: one item of {single} people, wins {chance:.3g}")
+        print(f"{uploads.slack(0, delta)}; worst: one item of {single} people, wins {chance:.3g}")
         failed += chance > delta
         rng = np.random.default_rng(1)
         for strategy in STRATEGIES:

@@ -4,9 +4,9 @@ import numpy as np
 
 from coatcheck.demo import city
 from coatcheck.demo.scenarios import make_scenario
-from coatcheck.demo.trilaterator import WITHIN, Rounds, Trilaterator
+from coatcheck.demo.trilateration import WITHIN, Rounds, Trilaterator
 from coatcheck.entropy import seeded
-from coatcheck.tasks.distances import measured
+from coatcheck.tasks.contract import measured
 
 PEOPLE, TRIALS, TOGETHER = 400, 10, 20
 

@@ -18,13 +18,13 @@ import click  # noqa: E402 - after the path
 
 import coatcheck  # noqa: E402 - after the path
 from coatcheck.cli import main  # noqa: E402 - after the path
-from coatcheck.services.board.service import BoardService  # noqa: E402 - after the path
-from coatcheck.services.http.app import COMMON  # noqa: E402 - after the path
-from coatcheck.services.http.routes import Route  # noqa: E402 - after the path
-from coatcheck.services.relay.service import RelayService  # noqa: E402 - after the path
-from coatcheck.services.server.service import ServerService  # noqa: E402 - after the path
-from coatcheck.services.shuffler.service import ShufflerService  # noqa: E402 - after the path
-from coatcheck.services.witness.service import WitnessService  # noqa: E402 - after the path
+from coatcheck.services.board.routes import BoardService  # noqa: E402 - after the path
+from coatcheck.services.relay import RelayService  # noqa: E402 - after the path
+from coatcheck.services.server.routes import ServerService  # noqa: E402 - after the path
+from coatcheck.services.shuffler.routes import ShufflerService  # noqa: E402 - after the path
+from coatcheck.services.web.app import COMMON  # noqa: E402 - after the path
+from coatcheck.services.web.routing import Route  # noqa: E402 - after the path
+from coatcheck.services.witness import WitnessService  # noqa: E402 - after the path
 
 project = "coatcheck"
 author = "The coatcheck authors"

@@ -11,7 +11,7 @@ import os
 import numpy as np
 
 from coatcheck import Box, Group, Neighbours, plan, seeded, simulate
-from coatcheck.tasks.pairs import agreement
+from coatcheck.tasks.solvers.close_pairs import agreement
 
 PEOPLE = int(os.environ.get("PEOPLE", "800"))
 SQUARE = Box((-1, -1), (1, 1))

@@ -12,7 +12,7 @@ import os
 import numpy as np
 
 from coatcheck import Ball, Box, Group, Learning, Misuse, plan, seeded, simulate
-from coatcheck.tasks.descent import Descent, clipped
+from coatcheck.tasks.learning import Descent, clipped
 
 PEOPLE = int(os.environ.get("PEOPLE", "1500"))
 ROUNDS = int(os.environ.get("ROUNDS", "10"))

@@ -11,7 +11,7 @@ import numpy as np
 
 from coatcheck import Box, Group, plan, seeded, simulate
 from coatcheck.tasks.grouping import Groups
-from coatcheck.tasks.similar import Similar
+from coatcheck.tasks.neighbours import Similar
 from coatcheck.tasks.standing import Standing
 
 PEOPLE = int(os.environ.get("PEOPLE", "600"))

@@ -12,7 +12,7 @@ import os
 import numpy as np
 
 from coatcheck import Box, Group, LeastCostMatching, plan, seeded, simulate
-from coatcheck.tasks.distances import scale_of
+from coatcheck.tasks.contract import scale_of
 
 PEOPLE = int(os.environ.get("PEOPLE", "600"))
 CITY = Box.geographic(south=31.0, west=121.0, north=31.4, east=121.6)

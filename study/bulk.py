@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from coatcheck.entropy import Entropy
 from coatcheck.randomizers import SphereResponse
-from coatcheck.randomizers.codewords import Codewords, inverse_lengths
-from coatcheck.tasks.compiled import jit
+from coatcheck.randomizers.sphere import Codewords, inverse_lengths
+from coatcheck.tasks.solvers import jit
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck import Prior, seeded
-from coatcheck.randomizers.reading import LEARNED, believed
+from coatcheck.randomizers.density import LEARNED, believed
 from coatcheck.tasks import Belief
 from study.conventions import GLOBAL_BUDGETS, LOCAL_BUDGETS, SQUARE, Design
 from study.sheets import Row

@@ -1,6 +1,6 @@
 """Figures as pictures: one color and mark per mechanism in all panels, the paper's claim below.
 
-Colors are those of `coatcheck.planning.charts`. Bars are two standard errors over seeds, where
+Colors are those of `coatcheck.planning.comparison`. Bars are two standard errors over seeds, where
 several seeds were drawn; most are smaller than the marks. Needs matplotlib (extra `charts`).
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 
-from coatcheck.planning.charts import COLORS
+from coatcheck.planning.comparison import COLORS
 from study.conventions import MECHANISMS
 from study.findings import expected, number, only
 from study.sheets import Row

@@ -17,7 +17,7 @@ import numpy as np
 
 from coatcheck import Neighbours
 from coatcheck.tasks import Answers, Score
-from coatcheck.tasks.pairs import agreement
+from coatcheck.tasks.solvers.close_pairs import agreement
 from study import datasets
 from study.conventions import BASELINES, LEFT, MECHANISMS, PUBLISHED, Design, design, designs_for
 from study.draws import Floats, budgets, draw, error, spread

@@ -12,7 +12,7 @@ from coatcheck.accounting.laws import AnyLdp, OwnCoin
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import CoinResponse, Randomizer, SphereResponse
 from coatcheck.randomizers.baselines import PrivUnit
-from coatcheck.randomizers.coin import speaker
+from coatcheck.randomizers.composed import speaker
 
 Way = Literal["reports", "law", "central", "none", "alone"]
 ROUNDS: Final = 80

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from coatcheck import Box, GridResponse, seeded
 from coatcheck.accounting.composition import compose_all
-from coatcheck.accounting.roots import bisect
+from coatcheck.accounting.numerics import bisect
 from coatcheck.randomizers import CoinResponse
-from coatcheck.tasks.descent import clipped
-from coatcheck.tasks.learning import Learning
+from coatcheck.tasks.learning import Learning, clipped
 from coatcheck.tasks.shapley import Game, mean_field
 from study import models
 from study.recipes import Recipe, planned

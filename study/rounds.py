@@ -20,17 +20,16 @@ from scipy.spatial.distance import cdist
 
 from coatcheck import GroupPlan, LeastCostMatching, Limit, MaximumMatching
 from coatcheck.entropy import system
-from coatcheck.protocol.agreement import SettledTerms, settle
+from coatcheck.protocol.agreement import AgreedTerms, verify_signatures
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import collect, examine, read, write
 from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.manifest import Batch
+from coatcheck.protocol.log.verification import verify_bulletin
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
-from coatcheck.protocol.suites import suite_named
-from coatcheck.protocol.terms import Round
+from coatcheck.protocol.terms import Round, suite_named
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.verification import verify_bulletin
+from coatcheck.protocol.wire.batches import Batch
 from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys
 from coatcheck.tasks import Task
 from study import datasets
@@ -80,7 +79,7 @@ def _round(groups: tuple[Floats, Floats], designs: list[Design], task: Task) -> 
         for name, made, values in zip(task.groups, designs, groups, strict=True)
     ]
     signed = cast.agree(drafts, task=task, name="timecomm", suite=suite)
-    round_ = settle(signed)
+    round_ = verify_signatures(signed)
     limit = Limit(epsilon=2.0, delta=1e-3)
     asked = [
         examine(signed, group=name, trusted=cast.trusted, limit=limit, now=OPENS)
@@ -144,7 +143,7 @@ def _compute(
 
 
 def _fetch(
-    cast: RoleKeys, round_: SettledTerms, tickets: list[list[Ticket]], *, notice: bytes
+    cast: RoleKeys, round_: AgreedTerms, tickets: list[list[Ticket]], *, notice: bytes
 ) -> Row:
     """Time how people find their answers, and a letter from one to the match."""
     board = Board(sign=cast.board.signing.sign, check=_check)

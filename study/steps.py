@@ -12,8 +12,8 @@ import numpy as np
 
 from coatcheck import Group, LeastCostMatching, MaximumMatching, Misuse, Prior, plan
 from coatcheck.randomizers import Randomizer
-from coatcheck.tasks.candidates import settled
 from coatcheck.tasks.matching import lists_of
+from coatcheck.tasks.shortlists import settled
 from study import datasets
 from study.conventions import PUBLISHED, SERVING_RADIUS, SQUARE, Design, delta, design, designs_for
 from study.draws import Floats, Places, draw_groups, error, nobody, spread

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from coatcheck import Ball, seeded
 from coatcheck.entropy import Entropy
 from coatcheck.randomizers import CoinResponse, Randomizer, SphereResponse
-from coatcheck.randomizers.coin import speaker
-from coatcheck.tasks.descent import Descent, clipped
+from coatcheck.randomizers.composed import speaker
+from coatcheck.tasks.learning import Descent, clipped
 from study import models
 from study.bulk import Bulk
 from study.recipes import Recipe, gaussian, local_epsilon, planned

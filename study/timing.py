@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck import Box, Group, choose, plan, seeded
-from coatcheck.tasks.pairs import agreement
+from coatcheck.tasks.solvers.close_pairs import agreement
 from study import datasets
 from study.conventions import LEFT, MECHANISMS, PUBLISHED, SQUARE, Design, location_mechanism
 from study.sheets import Cell, Row, Sheet

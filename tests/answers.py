@@ -7,16 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coatcheck.protocol import manifest as manifests
 from coatcheck.protocol.agreement import write_signed
-from coatcheck.protocol.manifest import Batch
-from coatcheck.services.batches import IN, part_name
-from coatcheck.services.keyring import Keyring
-from coatcheck.services.server import answering, computing, jobs, stages
-from coatcheck.services.server.answering import Answering, End
-from coatcheck.services.server.bulletins import Outgoing
-from coatcheck.services.settings import ServerSettings
-from coatcheck.stores.server import ServerRound, ServerStore
+from coatcheck.protocol.wire import batches as manifests
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.services.batch_transfer import IN, part_name
+from coatcheck.services.server import pipeline, task_stage
+from coatcheck.services.server.pipeline import Answering, End, Outgoing
+from coatcheck.services.server.store import ServerRound, ServerStore
+from coatcheck.services.settings import Keyring, ServerSettings
 from coatcheck.tasks import Answers, AnswerSize, Floats, References, Task
 from rounds import SmallRound, upload_of
 
@@ -62,7 +60,7 @@ class Scene:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, task: Task | None = None
     ) -> None:
         monkeypatch.setattr(manifests, "_BITS", 2)
-        for module in (computing, answering):
+        for module in (task_stage, pipeline):
             monkeypatch.setattr(module, "PART", 4)
         self.small = SmallRound(task=task, note_size=2)
         self.round, self.digest = self.small.round, self.small.round.digest
@@ -72,9 +70,9 @@ class Scene:
             def __init__(self) -> None:
                 self._pairs = {keys.signing.public_raw.hex(): keys}
 
-        for owner in (stages, computing, answering, jobs):
+        for owner in (pipeline, task_stage, pipeline, pipeline):
             monkeypatch.setattr(owner, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
-        monkeypatch.setattr(computing, "task_of", lambda work, settings: self.small.task)  # noqa: ARG005 - one task
+        monkeypatch.setattr(task_stage, "task_of", lambda work, settings: self.small.task)  # noqa: ARG005 - one task
         self.settings = ServerSettings(
             name="server",
             store="sqlite:store.db",

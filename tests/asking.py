@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from coatcheck.services.http.app import App
-from coatcheck.services.http.client import Answered
+from coatcheck.services.web.app import App
+from coatcheck.services.web.client import Answered
 
 
 async def ask(

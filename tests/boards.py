@@ -4,7 +4,7 @@ import io
 from collections.abc import Sequence
 
 from coatcheck.protocol.agreement import write_signed
-from coatcheck.services.board.service import BoardService
+from coatcheck.services.board.routes import BoardService
 from rounds import SmallRound
 
 

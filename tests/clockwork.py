@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from coatcheck.protocol.agreement import SettledTerms, read_signed, settle
+from coatcheck.protocol.agreement import AgreedTerms, read_signed, verify_signatures
 from coatcheck.protocol.board import NotShown
 from coatcheck.protocol.client import Invitation, examine
-from coatcheck.protocol.ends import end_due
-from coatcheck.protocol.notices import Heading
+from coatcheck.protocol.outcomes import end_due
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.services.board.service import BoardService
+from coatcheck.protocol.wire.bulletins import Heading
+from coatcheck.services.board.routes import BoardService
 from coatcheck.services.clock import Clock
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.server.service import Proposal, ServerService
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.server.routes import Proposal, ServerService
 from coatcheck.services.settings import (
     BoardSettings,
     ServerSettings,
     ShufflerSettings,
     read_settings,
 )
-from coatcheck.services.shuffler.service import ShufflerService
+from coatcheck.services.shuffler.routes import ShufflerService
+from coatcheck.services.web.client import HttpClient
 from service_rounds import GROUPS, LIMIT, SPARE, draft
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Clockwork:
         assert status.opened
         self.digest = bytes.fromhex(status.digest)
         self.signed = read_signed(self.server.rounds[self.digest].stored.signed)
-        self.round: SettledTerms = settle(self.signed)
+        self.round: AgreedTerms = verify_signatures(self.signed)
 
     def invite(self, group: str) -> Invitation:
         """Examine the terms."""

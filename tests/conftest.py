@@ -13,7 +13,7 @@ import pytest
 # turn while they wait. Before numpy is loaded, which reads this once.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.local_cluster import Cluster
 from made_data import made
 from postgresql import Postgres
 from study import datasets

@@ -16,15 +16,14 @@ from coatcheck.accounting.laws import (
     Fieldwise,
     Law,
     OwnCoin,
+    Pair,
     Ratios,
     TwoLevel,
     bounded,
     grid,
     minkowski,
 )
-from coatcheck.accounting.noise import laplace
-from coatcheck.accounting.pairs import Pair
-from coatcheck.accounting.planar import planar_laplace
+from coatcheck.accounting.noise_laws import laplace, planar_laplace
 
 Array = NDArray[np.float64]
 NORMS = st.sampled_from([1.0, 2.0, 3.0, math.inf])

@@ -6,8 +6,7 @@ from typing import Final
 import pytest
 
 from coatcheck.errors import Full, Unavailable
-from coatcheck.stores.depot import Depot
-from coatcheck.stores.folder import FolderDepot
+from coatcheck.stores.blobs import BlobStore, FolderBlobStore
 
 ONE: Final = (b"d" * 32, "round")
 OTHER: Final = (b"d" * 32, "batch")
@@ -24,7 +23,7 @@ def stored(folder: str) -> int:
     return sum(found)
 
 
-def check_depot(depot: Depot) -> None:
+def check_depot(depot: BlobStore) -> None:
     """Files are kept by round and key: what is put is there, in part or whole, and goes alone."""
     assert depot.rounds() == set() == depot.names(ONE)
     depot.put(ONE, "in-0", b"abcdef")
@@ -45,13 +44,13 @@ def check_depot(depot: Depot) -> None:
 
 def leave_room(monkeypatch: pytest.MonkeyPatch, *, files: int) -> list[int]:
     """Let depots take so many more files; the one number of the list can be raised."""
-    real, left = FolderDepot.put, [files]
+    real, left = FolderBlobStore.put, [files]
 
-    def put(self: FolderDepot, of: tuple[bytes, str], name: str, raw: bytes) -> None:
+    def put(self: FolderBlobStore, of: tuple[bytes, str], name: str, raw: bytes) -> None:
         left[0] -= 1
         if left[0] < 0:
             raise Full("cannot write to the depot here: No space left on device")
         real(self, of, name, raw)
 
-    monkeypatch.setattr(FolderDepot, "put", put)
+    monkeypatch.setattr(FolderBlobStore, "put", put)
     return left

@@ -1,8 +1,8 @@
 """Every way in which a round can end, as signed headings, for the ledgers of both clients."""
 
-from coatcheck.protocol.notices import ABANDONED, ANSWERED, REFUSED, SERVER, Bulletin
-from coatcheck.protocol.parcels import Tally
-from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
+from coatcheck.protocol.log.verification import VerifiedBulletin, verify_bulletin
+from coatcheck.protocol.wire.bulletins import ABANDONED, ANSWERED, REFUSED, SERVER, Bulletin
+from coatcheck.protocol.wire.uploads import Tally
 from rounds import SmallRound
 
 SMALL = SmallRound(minimum=40)

@@ -11,11 +11,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.app import App
-from coatcheck.services.http.problems import KINDS
-from coatcheck.services.http.routes import Route
-from coatcheck.services.run import ROLES, build
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.process import ROLES, build
+from coatcheck.services.web.app import App
+from coatcheck.services.web.routing import KINDS, Route
 
 SPEC = Path(__file__).parents[1] / "SPEC.md"
 

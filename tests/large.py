@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from coatcheck.protocol.envelope import Purpose, binding, seal
-from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.protocol.keys import SealingKey
-from coatcheck.protocol.manifest import Batch
-from coatcheck.protocol.parcels import Upload
+from coatcheck.protocol.keys import SealingKey, read_keys
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
-from coatcheck.services.batches import OUT, part_name
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.batch_transfer import OUT, part_name
 from coatcheck.services.settings import ShufflerSettings
-from coatcheck.services.shuffler.release import Release
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from coatcheck.services.shuffler.pipeline import Release
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
 from shufflers import LoneShuffler
 
 FENCE: Final = 1

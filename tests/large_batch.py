@@ -10,20 +10,18 @@ import numpy as np
 
 from coatcheck.entropy import seeded
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
-from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.protocol.keys import KeyPairs, SealingKey
-from coatcheck.protocol.manifest import PART, Batch, bits_of
-from coatcheck.protocol.messages import PayloadFormat
-from coatcheck.protocol.parcels import Tally
+from coatcheck.protocol.keys import KeyPairs, SealingKey, read_keys
+from coatcheck.protocol.log.verification import verify_bulletin
 from coatcheck.protocol.server import Server
-from coatcheck.protocol.suites import ADDRESS_SIZE
-from coatcheck.protocol.verification import verify_bulletin
+from coatcheck.protocol.terms import ADDRESS_SIZE
+from coatcheck.protocol.wire.batches import PART, Batch, bits_of
+from coatcheck.protocol.wire.messages import PayloadFormat
+from coatcheck.protocol.wire.uploads import Tally
 from coatcheck.randomizers import from_params
-from coatcheck.services.batches import IN, part_name
-from coatcheck.services.server.answering import Answering, End
-from coatcheck.services.server.bulletins import Outgoing
+from coatcheck.services.batch_transfer import IN, part_name
+from coatcheck.services.server.pipeline import Answering, End, Outgoing
+from coatcheck.services.server.store import ServerRound, ServerStore
 from coatcheck.services.settings import ServerSettings, read_settings
-from coatcheck.stores.server import ServerRound, ServerStore
 from shufflers import LoneShuffler
 
 FENCE: Final = 1

@@ -13,12 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from coatcheck.errors import Error, Malformed, Refused, Unsealable
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.messages import PayloadFormat, ReportTable, encode_report
-from coatcheck.protocol.parcels import REASONS, Upload
-from coatcheck.protocol.shelf import MemoryShelf
+from coatcheck.protocol.log.merkle import MemoryKeyValueStore
 from coatcheck.protocol.shuffler import Shuffler
-from coatcheck.protocol.shuffler_moves import Phase
+from coatcheck.protocol.state_machine import ShufflerPhase
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.protocol.wire.messages import PayloadFormat, ReportTable, encode_report
+from coatcheck.protocol.wire.uploads import REASONS, Upload
 from rounds import CLOSES, OPENS, SQUARE, SmallRound, upload_of
 
 STAGES = {hops: SmallRound(minimum=3, shufflers=hops, seed=hops) for hops in (1, 2)}
@@ -70,7 +70,7 @@ class People(RuleBasedStateMachine):
         self.split = SPLIT[hops]
         self.shufflers = [self.small.shuffler(hop) for hop in range(hops)]
         self.server = self.small.server()
-        self.shelf = MemoryShelf()
+        self.shelf = MemoryKeyValueStore()
         self.board = self.small.board(self.shelf)
         self.tickets: list[Ticket] = []
         self.receipts: dict[bytes, bytes] = {}
@@ -101,7 +101,7 @@ class People(RuleBasedStateMachine):
     def cheat(self, text: bytes, group: int, reason: str) -> None:
         """Send a bad report in a good wrapping; it must be dropped for this reason."""
         raw = upload_of(text, self.small.round, group=group, name=self.name())
-        if self.first.phase is Phase.OPEN and self.now < self.small.round.terms.expires:
+        if self.first.phase is ShufflerPhase.OPEN and self.now < self.small.round.terms.expires:
             self.first.receive(raw, now=self.now)
             self.bad[group][reason] += 1
             self.bad[group]["unopened"] += len(self.shufflers) - 1  # traps that nobody knows
@@ -134,8 +134,8 @@ class People(RuleBasedStateMachine):
         ticket = data.draw(st.sampled_from(self.tickets))
         raw = ticket.upload
         in_time = self.now < self.small.round.terms.expires
-        known = self.first.phase is Phase.CLOSED and raw in self.receipts
-        if in_time and (self.first.phase is Phase.OPEN or known):
+        known = self.first.phase is ShufflerPhase.CLOSED and raw in self.receipts
+        if in_time and (self.first.phase is ShufflerPhase.OPEN or known):
             self.register(ticket)
             receipt = self.first.receive(raw, now=self.now)
             assert self.receipts.setdefault(raw, receipt)[:84] == receipt[:84]
@@ -148,7 +148,7 @@ class People(RuleBasedStateMachine):
             receipts = [shuffler.receive(raw, now=self.now)[:84] for _ in range(2)]
             assert receipts[0] == receipts[1]
 
-    @precondition(lambda self: self.first.phase is Phase.OPEN and self.now < CLOSES)
+    @precondition(lambda self: self.first.phase is ShufflerPhase.OPEN and self.now < CLOSES)
     @rule(sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)))
     def crowd(self, sizes: tuple[int, int]) -> None:
         """Several people join and send at once."""
@@ -191,7 +191,7 @@ class People(RuleBasedStateMachine):
         body = bytearray(upload.body)
         body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << bit
         raw = Upload(upload.group, upload.digest, self.name(), bytes(body)).encode(self.small.round)
-        if self.first.phase is Phase.OPEN and self.now < self.small.round.terms.expires:
+        if self.first.phase is ShufflerPhase.OPEN and self.now < self.small.round.terms.expires:
             self.first.receive(raw, now=self.now)
             self.bad[upload.group]["unpeeled"] += len(self.shufflers)
 

@@ -8,7 +8,9 @@ import numpy as np
 from coatcheck import tasks
 from coatcheck.errors import BadKey, Misuse
 from coatcheck.protocol.keys import Contact
-from coatcheck.protocol.messages import (
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.wire.encoding import VERSION
+from coatcheck.protocol.wire.messages import (
     LOCATED,
     PARTNERS,
     VALUES,
@@ -16,8 +18,6 @@ from coatcheck.protocol.messages import (
     Partner,
     PayloadFormat,
 )
-from coatcheck.protocol.records import VERSION
-from coatcheck.protocol.terms import Round
 from coatcheck.randomizers import Randomizer
 
 Row = tuple[Contact, bytes, tuple[int, ...], bytes]

@@ -12,13 +12,13 @@ from unittest.mock import patch
 from bench._nodes import SECOND, Nodes
 from coatcheck import errors
 from coatcheck.errors import Unavailable
-from coatcheck.protocol import manifest
 from coatcheck.protocol.envelope import Bulk
-from coatcheck.services import faults
-from coatcheck.services.runners.contract import Done, Given, Runner, Stage
-from coatcheck.services.server import computing
+from coatcheck.protocol.wire import batches
+from coatcheck.services import clock
+from coatcheck.services.server import task_stage
 from coatcheck.services.settings import Settings
-from coatcheck.stores.crate import Crate
+from coatcheck.services.worker_pools import Done, Given, Runner, Stage
+from coatcheck.stores.blobs import SealedFiles
 from repeatable import seal_each
 
 BITS: Final = 4
@@ -26,23 +26,23 @@ SIZE: Final = 1 << BITS
 """How many items a partition has here."""
 
 
-def whose(crate: Crate, settings: Settings, number: int) -> bytes:
+def whose(crate: SealedFiles, settings: Settings, number: int) -> bytes:
     """A stage that tells which process does a part."""
     assert (settings.store, len(crate.digest), number > 0) == ("elsewhere:", 32, True)
     return b"%d" % os.getpid()
 
 
-def failing(crate: Crate, settings: Settings, kind: str, text: str) -> bytes:
+def failing(crate: SealedFiles, settings: Settings, kind: str, text: str) -> bytes:
     """A stage that fails."""
     del crate, settings
     raise getattr(errors, kind, ValueError)(text)
 
 
-def small(crate: Crate, settings: Settings, stage: Stage, *part: Any) -> bytes:
+def small(crate: SealedFiles, settings: Settings, stage: Stage, *part: Any) -> bytes:
     """Do a part of a real stage, in small partitions and with seals that repeat."""
     with ExitStack() as changed:
-        changed.enter_context(patch.object(manifest, "_BITS", BITS))
-        changed.enter_context(patch.object(computing, "PART", SIZE))
+        changed.enter_context(patch.object(batches, "_BITS", BITS))
+        changed.enter_context(patch.object(task_stage, "PART", SIZE))
         changed.enter_context(patch.object(Bulk, "seal_each", seal_each))
         made = stage(crate, settings, *part)
     _lose(stage.__name__)
@@ -51,7 +51,7 @@ def small(crate: Crate, settings: Settings, stage: Stage, *part: Any) -> bytes:
 
 def _lose(stage: str) -> None:
     """End the second node if a mark of the stage asks for it: work is done, and nobody knows."""
-    mark = Path(os.environ.get(faults.VARIABLE, "/nowhere")) / stage
+    mark = Path(os.environ.get(clock.VARIABLE, "/nowhere")) / stage
     if not mark.exists():
         return
     raylet = os.getppid()

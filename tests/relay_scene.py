@@ -7,28 +7,28 @@ from typing import Any
 
 from asking import ask
 from coatcheck.errors import Unavailable
-from coatcheck.protocol.binary_http import Request, Response
-from coatcheck.protocol.oblivious import (
+from coatcheck.protocol.agreement import Trust
+from coatcheck.protocol.oblivious_http import (
     GATEWAY_PATH,
     OVERHEAD,
     REQUEST_MEDIA,
     RESPONSE_MEDIA,
     SIZES,
+    Request,
+    Response,
     SealedRequest,
     message_size,
     read_keys,
     seal_request,
 )
-from coatcheck.protocol.trust import Trust
-from coatcheck.services.board.service import BoardService
+from coatcheck.services.board.routes import BoardService
 from coatcheck.services.clock import Clock
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import Answered
-from coatcheck.services.http.gateway import SignedKeys
-from coatcheck.services.http.origins import Origin
-from coatcheck.services.person.relayed import RelayedClient
-from coatcheck.services.relay.service import RelayService
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.relay_client import RelayedClient
+from coatcheck.services.relay import RelayService
 from coatcheck.services.settings import BoardSettings, RelaySettings, read_settings
+from coatcheck.services.web.client import Answered, Origin
+from coatcheck.services.web.gateway import SignedKeys
 
 BOARD = "http://127.0.0.1:7"
 SEALED = {"content-type": REQUEST_MEDIA}

@@ -7,7 +7,7 @@ from typing import Final
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 
 from coatcheck.protocol.envelope import Bulk
-from coatcheck.protocol.suites import CLASSICAL, Suite
+from coatcheck.protocol.terms import CLASSICAL, Suite
 
 _HPKE: Final = CipherSuite.new(
     KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.CHACHA20_POLY1305

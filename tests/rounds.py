@@ -7,23 +7,21 @@ import numpy as np
 
 from coatcheck.domains import Box
 from coatcheck.entropy import seeded, system
-from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.agreement import SignedTerms, verify_signatures
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.client import Invitation, Limit, examine
+from coatcheck.protocol.client import Invitation, Limit, examine, layered
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal
 from coatcheck.protocol.keys import KeyPairs, SealingKey, VerifyingKey
-from coatcheck.protocol.messages import encode_letter
-from coatcheck.protocol.notices import Posting
-from coatcheck.protocol.parcels import Upload
+from coatcheck.protocol.log.merkle import KeyValueStore
 from coatcheck.protocol.server import Server
-from coatcheck.protocol.shelf import Shelf
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
-from coatcheck.protocol.shuffler_moves import Phase
-from coatcheck.protocol.suites import suite_named
-from coatcheck.protocol.terms import Round
+from coatcheck.protocol.state_machine import ShufflerPhase
+from coatcheck.protocol.terms import Round, suite_named
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.wrapping import layered
+from coatcheck.protocol.wire.bulletins import Posting
+from coatcheck.protocol.wire.messages import encode_letter
+from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys, simulate
 from coatcheck.tasks import Answers, AnswerSize, Floats, Task, Values
@@ -104,7 +102,7 @@ class SmallRound:
         self.signed = self.roles.agree(
             drafts, task=self.task, name=name, suite=self.suite, trap_delta=traps
         )
-        self.round = settle(self.signed)
+        self.round = verify_signatures(self.signed)
         self.invitations = tuple(self.invite(group) for group in self.task.groups)
 
     def invite(self, group: str) -> Invitation:
@@ -143,7 +141,7 @@ class SmallRound:
         """Start the server."""
         return Server(self.round, keys=self.roles.server, task=self.task)
 
-    def board(self, shelf: Shelf | None = None) -> Board:
+    def board(self, shelf: KeyValueStore | None = None) -> Board:
         """Start the board, with the terms in its log."""
         board = Board(sign=self.roles.board.signing.sign, check=check, shelf=shelf)
         board.log_terms(self.round)
@@ -168,7 +166,7 @@ class SmallRound:
 
 def released(shuffler: Shuffler, *, now: int = CLOSES) -> bytes:
     """Close a round that is open and release it."""
-    if shuffler.phase is Phase.OPEN:
+    if shuffler.phase is ShufflerPhase.OPEN:
         shuffler.close(now=now)
     return shuffler.release()
 

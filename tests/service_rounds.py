@@ -11,11 +11,10 @@ import httpx2
 
 from coatcheck.domains import Box
 from coatcheck.protocol.client import Invitation, Limit, examine
-from coatcheck.protocol.messages import Answer
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.offer import Offer
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.wire.messages import Answer
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Offer, Session
+from coatcheck.services.web.client import HttpClient
 
 SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
 RANDOMIZER = {"name": "minkowski", "domain": SQUARE, "epsilon": 2.0, "radius": 0.5}
@@ -53,7 +52,7 @@ class Crowd:
     def __init__(self, cluster: Cluster, url: str) -> None:
         self.cluster = cluster
         self.url = url
-        self.visits: list[Visit] = []
+        self.visits: list[Session] = []
         self.acknowledged = 0
         self.folder = cluster.folder / f"tickets-{url[-8:]}"
         self.folder.mkdir(exist_ok=True)
@@ -61,7 +60,7 @@ class Crowd:
     async def invitations(self, peers: HttpClient) -> tuple[Offer, list[Invitation]]:
         """Examine the terms once for each group."""
         now, trusted = int(time.time()), self.cluster.trusted
-        probe = Visit(self.url, path=self.folder / "none", trusted=trusted, peers=peers)
+        probe = Session(self.url, path=self.folder / "none", trusted=trusted, peers=peers)
         offer = await probe.offer(patience=PATIENCE)
         return offer, [
             examine(offer.signed, group=group, trusted=trusted, limit=LIMIT, now=now)
@@ -72,10 +71,10 @@ class Crowd:
         """Let so many people of each group join at once; all are acknowledged."""
         offer, invitations = await self.invitations(peers)
 
-        async def one(number: int, invitation: Invitation) -> Visit:
+        async def one(number: int, invitation: Invitation) -> Session:
             path = self.folder / f"{invitation.of.name}-{number}"
             trusted = self.cluster.trusted
-            visit = Visit(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
+            visit = Session(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
             visit.prepare(invitation, (0.25, 0.5), ledger=None)
             await visit.hand_in(invitation.round, patience=patience)
             self.acknowledged += 1

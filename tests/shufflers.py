@@ -9,17 +9,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import countersign, read_signed, verify_signatures, write_signed
 from coatcheck.protocol.client import Invitation, examine
-from coatcheck.protocol.keyfiles import SecretKeys, read_keys
+from coatcheck.protocol.keys import SecretKeys, read_keys
 from coatcheck.services.clock import Clock
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.connections import Message
-from coatcheck.services.server.jobs import draft as drafted
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.server.pipeline import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
 from coatcheck.services.shuffler.admission import Admission
 from coatcheck.services.shuffler.rounds import Abandonment, ShufflerLiveRound
-from coatcheck.services.shuffler.service import ShufflerService
+from coatcheck.services.shuffler.routes import ShufflerService
+from coatcheck.services.web.connections import Message
 from service_rounds import LIMIT, draft
 
 
@@ -47,7 +47,7 @@ class LoneShuffler:
         self.service.admission = admission or self.service.admission
         self.service.clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
         self.signed = self.terms(folder, minimum)
-        self.round = settle(read_signed(self.signed))
+        self.round = verify_signatures(read_signed(self.signed))
         self.invitations = [self._invite(one.name, local) for one in self.round.terms.groups]
 
     def terms(

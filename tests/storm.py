@@ -17,10 +17,10 @@ import httpx2
 from coatcheck.errors import Error, Missing
 from coatcheck.protocol import client
 from coatcheck.protocol.client import Invitation
-from coatcheck.protocol.ends import OUTCOMES, flaw
-from coatcheck.protocol.verification import VerifiedBulletin
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
+from coatcheck.protocol.log.verification import VerifiedBulletin
+from coatcheck.protocol.outcomes import OUTCOMES, flaw
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.web.client import HttpClient
 from postgresql import Postgres
 from service_rounds import GROUPS, MORTAL, PATIENCE, SPARE, Crowd, draft, until
 

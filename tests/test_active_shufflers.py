@@ -16,18 +16,16 @@ from coatcheck.accounting.ledger import Ledger
 from coatcheck.entropy import system
 from coatcheck.errors import BadSignature, Malformed, Refused
 from coatcheck.protocol.agreement import countersign, propose
-from coatcheck.protocol.client import Limit, examine, keep_receipt, keep_registered
+from coatcheck.protocol.client import Limit, examine, keep_receipt, keep_registered, layered
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs, SealingKey
-from coatcheck.protocol.manifest import Batch
-from coatcheck.protocol.messages import PayloadFormat, encode_report
-from coatcheck.protocol.parcels import Tally, Upload
 from coatcheck.protocol.shuffler import Shuffler
-from coatcheck.protocol.shuffler_moves import Phase
+from coatcheck.protocol.state_machine import ShufflerPhase
 from coatcheck.protocol.terms import read_terms, write_terms
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
-from coatcheck.protocol.traps import commitment, slack
-from coatcheck.protocol.wrapping import layered
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.messages import PayloadFormat, encode_report
+from coatcheck.protocol.wire.uploads import Tally, Upload, commitment, slack
 from rounds import CLOSES, OPENS, SQUARE, SmallRound, released
 
 PEOPLE = 8
@@ -102,7 +100,7 @@ def given_up(shuffler: Shuffler, raw: bytes) -> bool:
         shuffler.release()
     except Refused:
         shuffler.expire(now=OPENS)
-        return shuffler.phase is Phase.ABANDONED and not shuffler.state.batch
+        return shuffler.phase is ShufflerPhase.ABANDONED and not shuffler.state.batch
     return False
 
 

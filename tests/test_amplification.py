@@ -13,14 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coatcheck.accounting import hockeystick
-from coatcheck.accounting.amplification import (
-    METHODS,
-    amplify,
-    any_ldp,
-    calibrate,
-    delta_curve,
-)
+from coatcheck.accounting import hockey_stick
+from coatcheck.accounting.amplification import METHODS, amplify, any_ldp, calibrate, delta_curve
 from coatcheck.accounting.laws import (
     AnyLdp,
     Clones,
@@ -282,13 +276,13 @@ def test_coarser_laws_are_asked_where_they_may_win(
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """List the law at every look at a bound from now on."""
     looks: list[object] = []
-    real = hockeystick.upper
+    real = hockey_stick.upper
 
     def upper(one: Any, **asked: Any) -> float:
         looks.append(one)
         return real(one, **asked)
 
-    monkeypatch.setattr(hockeystick, "upper", upper)
+    monkeypatch.setattr(hockey_stick, "upper", upper)
     return looks
 
 

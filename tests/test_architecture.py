@@ -8,6 +8,8 @@ import ast
 import re
 from pathlib import Path
 
+from docs import state_diagrams
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "coatcheck"
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
@@ -95,6 +97,12 @@ def test_a_stale_tree_is_noticed_and_mended() -> None:
     assert set(modules()) ^ set(listed(stale)) == {"errors.py", "mistakes.py"}
     assert set(listed(mended(stale))) == modules()
     assert listed(mended(stale))["errors.py"]
+
+
+def test_the_diagrams_are_drawn_from_the_tables() -> None:
+    """A new transition appears in its diagram; `python docs/state_diagrams.py` draws it."""
+    for name, text in state_diagrams.diagrams().items():
+        assert (ROOT / "docs" / "images" / name).read_text(encoding="utf-8") == text, name
 
 
 if __name__ == "__main__":

@@ -4,18 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
+from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board, Crowded
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, TERMS_LEAF, Bulletin, Checkpoint
-from coatcheck.protocol.shelf import MemoryShelf
-from coatcheck.protocol.verification import (
+from coatcheck.protocol.log.merkle import MemoryKeyValueStore, Tree
+from coatcheck.protocol.log.verification import (
     check_logged,
     follow,
     verify_bulletin,
     verify_entry,
     verify_heading,
+)
+from coatcheck.protocol.wire.bulletins import (
+    LETTER_LEAF,
+    ROUND_LEAF,
+    TERMS_LEAF,
+    Bulletin,
+    Checkpoint,
 )
 from rounds import SmallRound, check
 
@@ -61,14 +66,14 @@ def test_nothing_is_shown_of_a_round_whose_terms_are_not_in_the_log() -> None:
     point = follow(board.checkpoint(), board=KEY, before=None)
     check_logged(SMALL.round, point=point, place=1, path=board.inclusion(1))
     for wrong in (morning.round, SmallRound(name="evening").round):
-        with pytest.raises(TwoFaces):
+        with pytest.raises(Equivocation):
             check_logged(wrong, point=point, place=1, path=board.inclusion(1))
 
 
 def test_an_address_gets_so_many_letters() -> None:
     """One more is refused, one sent again is known, and what was shown stays after a restart."""
     first, second, more = letter(1), letter(2), letter(3)
-    shelf = MemoryShelf()
+    shelf = MemoryKeyValueStore()
     board = SMALL.board(shelf)
     board.publish(BULLETIN, SMALL.round)
     board.letters_each = 2
@@ -123,7 +128,7 @@ def test_a_reader_checks_heading_and_single_entry() -> None:
     entry, at, steps = board.entry(SMALL.round.digest, group=mine.group, address=mine.keys.address)
     found = verify_entry(entry, group=mine.group, heading=heading, place=at, path=steps)
     assert client.open_entry(mine, found).values
-    with pytest.raises(TwoFaces):
+    with pytest.raises(Equivocation):
         verify_entry(entry[:-1] + b"\0", group=mine.group, heading=heading, place=at, path=steps)
     with pytest.raises(Malformed, match="size"):
         verify_entry(entry[:-1], group=mine.group, heading=heading, place=at, path=steps)
@@ -154,12 +159,12 @@ def test_a_heading_is_signed_of_this_round_and_in_the_log() -> None:
     forged = replace(heading, signature=signature)
     with pytest.raises(BadSignature):
         verify_heading(forged, SMALL.round, point=point, place=place, path=path)
-    with pytest.raises(TwoFaces, match="not under the root"):
+    with pytest.raises(Equivocation, match="not under the root"):
         verify_heading(heading, SMALL.round, point=point, place=place, path=[bytes(32), *path[1:]])
     morning = SmallRound(name="morning")
     raw = morning.server().answer(morning.batch(morning.crowd(2)))
     other = Bulletin.decode(raw, morning.round).heading
-    with pytest.raises(TwoFaces, match="other terms"):
+    with pytest.raises(Equivocation, match="other terms"):
         verify_heading(other, SMALL.round, point=point, place=place, path=path)
 
 
@@ -186,11 +191,11 @@ def test_two_faces_are_caught() -> None:
         theirs = follow(liar.checkpoint(), board=KEY, before=None)
         assert mine.size == theirs.size
         for board in (honest, liar):
-            with pytest.raises(TwoFaces):
+            with pytest.raises(Equivocation):
                 follow(liar.checkpoint(), board=KEY, before=mine, path=board.consistency(mine.size))
         liar.post(letter(9), SMALL.round)
         for path in (liar.consistency(mine.size), honest.consistency(2), []):
-            with pytest.raises(TwoFaces):
+            with pytest.raises(Equivocation):
                 follow(liar.checkpoint(), board=KEY, before=mine, path=path)
 
 
@@ -198,7 +203,7 @@ def test_a_board_that_takes_back_is_caught() -> None:
     """Showing less than before is as bad as showing something else."""
     long, short = shown(letter(1), letter(2)), shown(letter(1))
     point = follow(long.checkpoint(), board=KEY, before=None)
-    with pytest.raises(TwoFaces, match="less"):
+    with pytest.raises(Equivocation, match="less"):
         follow(short.checkpoint(), board=KEY, before=point)
 
 
@@ -236,7 +241,7 @@ def test_letters_go_to_addresses_of_the_round() -> None:
 def test_a_board_comes_back_from_its_shelf_at_any_time() -> None:
     """It signs the same root, has every place and proof, and goes on from there."""
     texts = [letter(n % 256) for n in range(300)]
-    shelf, tree = MemoryShelf(), Tree([TERMS_LEAF + SMALL.round.digest])
+    shelf, tree = MemoryKeyValueStore(), Tree([TERMS_LEAF + SMALL.round.digest])
     board = SMALL.board(shelf)
     board.publish(BULLETIN, SMALL.round)
     tree.append(ROUND_LEAF + board.heading(SMALL.round.digest))

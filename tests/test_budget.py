@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import norm
 
 from coatcheck.accounting.amplification import amplify, delta_curve
-from coatcheck.accounting.budget import Budget, Hidden, _needed
 from coatcheck.accounting.composition import losses
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, bounded, grid, minkowski
 from coatcheck.accounting.ledger import Ledger
+from coatcheck.accounting.privacy_filter import Budget, Hidden, _needed
 from coatcheck.errors import Refused
 
 # Rounds without a crowd, in tenths of a budget and the chance to report: losses are whole tenths.

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from coatcheck.accounting import certificate, enclosure
+from coatcheck.accounting import certificate
 from coatcheck.accounting.amplification import amplify, bounding_laws, calibrate
 from coatcheck.accounting.certificate import certify, delta_interval, replayed
 from coatcheck.accounting.laws import (
@@ -14,10 +14,11 @@ from coatcheck.accounting.laws import (
     Fieldwise,
     Law,
     OwnCoin,
+    Pair,
     grid,
     minkowski,
+    pair,
 )
-from coatcheck.accounting.pairs import Pair, pair
 from coatcheck.errors import Misuse
 from crowds import any_promise, sixty_digits
 
@@ -43,8 +44,8 @@ def test_the_truth_of_small_crowds_is_enclosed(
     assert isinstance(one, Pair)
     truth = sixty_digits(one, size, epsilon)
     if how == "by the integral":
-        monkeypatch.setattr(enclosure, "_ROWS", 0)
-        monkeypatch.setattr(enclosure, "_OUTCOMES", 0)
+        monkeypatch.setattr(certificate, "_ROWS", 0)
+        monkeypatch.setattr(certificate, "_OUTCOMES", 0)
     low, high = delta_interval(law, size=size, epsilon=epsilon, decide=1.002 * truth)
     assert low * (1 - 1e-12) <= truth <= high * (1 + 1e-12)
     assert high - low <= 3e-3 * truth
@@ -58,8 +59,8 @@ def test_rows_and_the_integral_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     for local, size, epsilon, decide in cases:
         law = AnyLdp(epsilon=local)
         rows = delta_interval(law, size=size, epsilon=epsilon, decide=decide)
-        monkeypatch.setattr(enclosure, "_ROWS", 0)
-        monkeypatch.setattr(enclosure, "_OUTCOMES", 0)
+        monkeypatch.setattr(certificate, "_ROWS", 0)
+        monkeypatch.setattr(certificate, "_OUTCOMES", 0)
         integral = delta_interval(law, size=size, epsilon=epsilon, decide=decide)
         monkeypatch.undo()
         assert integral[0] <= rows[0] <= rows[1] <= integral[1] <= 1.01 * integral[0]

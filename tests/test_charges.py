@@ -16,8 +16,8 @@ from hypothesis.stateful import run_state_machine_as_test as run
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.ends import end_due
-from coatcheck.services.person.tickets import TicketFile
+from coatcheck.protocol.outcomes import end_due
+from coatcheck.services.person.store import TicketFile
 from endings import ENDS, SMALL, shown
 from rounds import OPENS, SQUARE, SmallRound
 

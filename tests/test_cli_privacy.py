@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from coatcheck.accounting.amplification import amplify
-from coatcheck.accounting.attainable import lower
+from coatcheck.accounting.amplification import amplify, attainable_delta
 from coatcheck.accounting.laws import bounded
 from coatcheck.cli import main
 from coatcheck.domains import Box
@@ -36,7 +35,7 @@ def test_amplify_as_json() -> None:
 def test_amplify_knows_mechanisms_and_methods() -> None:
     """A mechanism's own law gives less than the generic one; the lower bound is below both."""
     caps = ("--mechanism", "minkowski", "--radius", ".37", "--dimension", "2", "--json")
-    own = json.loads(run("amplify", *LOCAL, *caps, "--lower").stdout)
+    own = json.loads(run("amplify", *LOCAL, *caps, "--attainable_delta").stdout)
     generic = json.loads(run("amplify", *LOCAL, *caps, "--method", "generic").stdout)
     assert own["least"] <= own["epsilon"] < generic["epsilon"]
     assert own["epsilon"] == pytest.approx(0.36848, abs=1e-5)
@@ -221,11 +220,15 @@ def test_commands_account_for_the_lattice() -> None:
     """The ε of the command holds for the randomizer of a round, whose caps are a little larger."""
     made = BoundedResponse(domain=Box((-1.0, -1.0), (1.0, 1.0)), epsilon=10.0, radius=0.002)
     caps = ("--mechanism", "bounded", "--radius", "0.002", "--crowd", "1e5", "--delta", "1e-7")
-    found = json.loads(run("amplify", "--local-epsilon", "10", *caps, "--lower", "--json").stdout)
-    assert lower(made.law, size=100_000, epsilon=found["epsilon"]) <= 1e-7
+    found = json.loads(
+        run("amplify", "--local-epsilon", "10", *caps, "--attainable_delta", "--json").stdout
+    )
+    assert attainable_delta(made.law, size=100_000, epsilon=found["epsilon"]) <= 1e-7
     # The law of the continuous mechanism claimed less than some data set reaches.
     claim = amplify(bounded(10.0, radius=made.radius, dimension=2), crowd=100_000, delta=1e-7)
-    assert lower(made.law, size=100_000, epsilon=claim.epsilon) == pytest.approx(1.00647e-7, 1e-5)
+    assert attainable_delta(made.law, size=100_000, epsilon=claim.epsilon) == pytest.approx(
+        1.00647e-7, 1e-5
+    )
     assert claim.epsilon < found["least"] <= found["epsilon"]
     back = json.loads(run("calibrate", "--epsilon", "1", *caps, "--json").stdout)
     again = replace(made, epsilon=back["local_epsilon"])

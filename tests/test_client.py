@@ -13,18 +13,13 @@ import coatcheck
 from coatcheck.accounting.amplification import Guarantee
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded, system
-from coatcheck.errors import (
-    Misuse,
-    OutsideDomain,
-    Refused,
-)
+from coatcheck.errors import Misuse, OutsideDomain, Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SignedTerms, countersign, propose
+from coatcheck.protocol.agreement import SignedTerms, Trust, countersign, propose
 from coatcheck.protocol.client import Limit, examine
-from coatcheck.protocol.messages import PayloadFormat
 from coatcheck.protocol.terms import read_terms
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.wire.messages import PayloadFormat
 from coatcheck.randomizers import MinkowskiResponse
 from rounds import OPENS, SmallRound
 
@@ -309,12 +304,12 @@ def test_terms_that_hide_an_exposure_are_refused() -> None:
 
 
 MADE_BY = {
-    "SettledTerms": "agreement",
+    "AgreedTerms": "agreement",
     "TrustedTerms": "agreement",
-    "VerifiedBulletin": "verification",
-    "VerifiedCheckpoint": "verification",
-    "VerifiedEntry": "verification",
-    "VerifiedHeading": "verification",
+    "VerifiedBulletin": "log/verification",
+    "VerifiedCheckpoint": "log/verification",
+    "VerifiedEntry": "log/verification",
+    "VerifiedHeading": "log/verification",
     "Invitation": "client",
 }
 

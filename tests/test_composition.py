@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
-from coatcheck.accounting import hockeystick
+from coatcheck.accounting import hockey_stick
 from coatcheck.accounting.amplification import amplify, delta_curve
 from coatcheck.accounting.composition import Losses, calibrate_rounds, compose, losses
 from coatcheck.accounting.laws import AnyLdp, OwnCoin, grid, minkowski
@@ -53,13 +53,13 @@ def test_eighty_rounds_need_few_points_of_the_curve(
 ) -> None:
     """A sum takes some hundred evaluations of δ and a search less than two thousand."""
     calls: list[float] = []
-    upper = hockeystick.upper
+    upper = hockey_stick.upper
 
     def counted(*given: Any, **named: Any) -> float:
         calls.append(named["epsilon"])
         return upper(*given, **named)
 
-    monkeypatch.setattr(hockeystick, "upper", counted)
+    monkeypatch.setattr(hockey_stick, "upper", counted)
     law = minkowski(3.0, radius=0.6, dimension=2)
     compose(law, crowd=10_000, delta=2e-7, rounds=80, sampled=sampled)
     assert 50 < len(calls) < 400

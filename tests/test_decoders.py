@@ -10,13 +10,12 @@ from coatcheck.errors import Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import read_signed, write_signed
 from coatcheck.protocol.keys import Contact
-from coatcheck.protocol.manifest import Batch, Manifest
-from coatcheck.protocol.messages import Answer, decode_answer, decode_letter
-from coatcheck.protocol.notices import Bulletin, Checkpoint, Heading, Posting, heading_size
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.terms import read_terms
-from coatcheck.protocol.ticket import read_ticket, write_ticket
+from coatcheck.protocol.ticket import Receipt, read_ticket, write_ticket
+from coatcheck.protocol.wire.batches import Batch, Manifest
+from coatcheck.protocol.wire.bulletins import Bulletin, Checkpoint, Heading, Posting, heading_size
+from coatcheck.protocol.wire.messages import Answer, decode_answer, decode_letter
+from coatcheck.protocol.wire.uploads import Upload
 from plain_server import encode_answer
 from rounds import SmallRound
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coatcheck.demo import city, gradients
+from coatcheck.demo import city, scenarios
 from coatcheck.demo.scenarios import NAMES, make_scenario
 from coatcheck.randomizers.choice import misses
 
@@ -266,7 +266,7 @@ def test_a_role_that_ends_is_told_in_a_sentence(tmp_path: Path) -> None:
     wait_for_line(process, "people join")
     for pid in left_behind(tmp_path):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"coatcheck.services.run" in words and b"server" in words:
+        if b"coatcheck.services.process" in words and b"server" in words:
             os.kill(pid, signal.SIGKILL)
     code, out, err = finish(process)
     assert code == 1
@@ -293,8 +293,8 @@ def test_the_city_is_the_same_for_the_same_seed_and_inside_its_box() -> None:
 
 def test_the_lesson_can_be_learned() -> None:
     """One step of the true mean gradient beats guessing, and wrong labels point the other way."""
-    lesson = gradients.lesson(200, entropy=1)
-    assert np.linalg.norm(lesson.gradients, axis=1).max() <= gradients.CLIP * (1 + 1e-12)
+    lesson = scenarios.lesson(200, entropy=1)
+    assert np.linalg.norm(lesson.gradients, axis=1).max() <= scenarios.CLIP * (1 + 1e-12)
     assert lesson.accuracy(lesson.after(lesson.gradients.mean(axis=0)).model.parameters) > 0.7
     along = lesson.gradients @ lesson.direction
     assert along[lesson.misled].mean() < 0 < along[~lesson.misled].mean()

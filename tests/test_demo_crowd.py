@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.cli import files, silence
+from coatcheck.cli import files, output
 from coatcheck.cli.output import hint
-from coatcheck.demo.crowd import Spread
 from coatcheck.demo.events import Done, Invited
-from coatcheck.demo.household import Door, Household
-from coatcheck.demo.people import People
+from coatcheck.demo.people import CachedClient, People, SharedHttpCache, Spread
 from coatcheck.errors import Refused, Unavailable
-from coatcheck.protocol.binary_http import Response
+from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.client import Limit
-from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.oblivious_http import Response
 
 HERE = "http://127.0.0.1:9"
 ROUND = f"{HERE}/rounds/{'0' * 64}"
@@ -37,11 +35,11 @@ def invited(homes: Path) -> Invited:
     )
 
 
-class Counted(Household):
+class Counted(SharedHttpCache):
     """A household whose requests are counted instead of sent; the first one finds nobody."""
 
     def __init__(self) -> None:
-        super().__init__(HERE, first=ROUND, trusted=Trust(), door=Door())
+        super().__init__(HERE, first=ROUND, trusted=Trust(), door=CachedClient())
         self.asked: Counter[str] = Counter()
 
     async def _exchange(
@@ -119,16 +117,16 @@ def test_a_long_command_says_what_it_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After a silence there is a line, also without a terminal; whoever speaks is left alone."""
-    monkeypatch.setattr(silence, "_LATER", 0.2)
+    monkeypatch.setattr(output, "_LATER", 0.2)
     said = ""
-    with silence.at_work("people settle"):
+    with output.at_work("people settle"):
         end = time.monotonic() + 60
         while said.count("people settle") < 2 and time.monotonic() < end:
             time.sleep(0.05)
             said += capsys.readouterr().err
     assert said.count("coatcheck: people settle (") >= 2
-    monkeypatch.setattr(silence, "_LATER", 60.0)
-    with silence.at_work("people settle"):
+    monkeypatch.setattr(output, "_LATER", 60.0)
+    with output.at_work("people settle"):
         hint("done")
     assert capsys.readouterr().err == "coatcheck: done\n"
 

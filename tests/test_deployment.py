@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from coatcheck.cli import COMMANDS
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.board.store import BoardStore
+from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.settings import (
     BoardSettings,
     RelaySettings,
@@ -27,7 +28,6 @@ from coatcheck.services.settings import (
     WitnessSettings,
     read_settings,
 )
-from coatcheck.stores.board import BoardStore
 from postgresql import Postgres
 
 ROOT = Path(__file__).parents[1]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from coatcheck.durable_files import replace_file, write_bytes
 from coatcheck.errors import Misuse
-from coatcheck.files import replace_file, write_bytes
 
 
 def test_a_file_is_replaced_whole_with_its_mode(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import pytest
 
 from coatcheck.errors import BadSignature, Malformed, Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.ends import (
+from coatcheck.protocol.log.merkle import MemoryKeyValueStore
+from coatcheck.protocol.log.verification import verify_bulletin
+from coatcheck.protocol.outcomes import (
     FEW_REPORTS,
     FEW_TRAPS,
     LATE,
@@ -24,12 +26,16 @@ from coatcheck.protocol.ends import (
     still_due,
     words,
 )
-from coatcheck.protocol.notices import ABANDONED, ANSWERED, REFUSED, SERVER, Bulletin, Heading
-from coatcheck.protocol.parcels import Tally
-from coatcheck.protocol.server_moves import Phase as ServerPhase
-from coatcheck.protocol.shelf import MemoryShelf
-from coatcheck.protocol.shuffler_moves import Phase
-from coatcheck.protocol.verification import verify_bulletin
+from coatcheck.protocol.state_machine import ServerPhase, ShufflerPhase
+from coatcheck.protocol.wire.bulletins import (
+    ABANDONED,
+    ANSWERED,
+    REFUSED,
+    SERVER,
+    Bulletin,
+    Heading,
+)
+from coatcheck.protocol.wire.uploads import Tally
 from rounds import CLOSES, OPENS, SmallRound, released
 
 SMALL = SmallRound(minimum=2, shufflers=2)
@@ -123,7 +129,7 @@ def test_the_first_end_stays() -> None:
     answers = SMALL.server().answer(SMALL.batch(crowd))
     word = signed(ending(ABANDONED, LATE, 1), as_shuffler=1)
     for first, second in ((answers, word), (word, answers)):
-        shelf = MemoryShelf()
+        shelf = MemoryKeyValueStore()
         board = SMALL.board(shelf)
         board.publish(first, SMALL.round)
         with pytest.raises(Refused, match="another end"):
@@ -160,10 +166,10 @@ def test_a_shuffler_gives_up_at_its_deadlines() -> None:
     second.accept(batch)
     assert second.overdue(now=OPENS) == FEW_TRAPS  # its one batch came: only if it falls short
     end = first.expire(now=expires + 900)
-    assert (first.phase, first.state.batch) == (Phase.ABANDONED, b"")
+    assert (first.phase, first.state.batch) == (ShufflerPhase.ABANDONED, b"")
     assert verify_bulletin(end, SMALL.round).heading.reason == LATE
     first.tell()
-    assert first.phase is Phase.ENDED
+    assert first.phase is ShufflerPhase.ENDED
 
 
 def test_a_role_hears_earlier_shufflers_only() -> None:
@@ -184,7 +190,7 @@ def test_a_role_hears_earlier_shufflers_only() -> None:
             hear(raw)
     assert second.hear(word[0]) == second.state.end == word[0]
     assert server.hear(word[1]) == word[1]
-    assert (second.phase, server.phase) == (Phase.ABANDONED, ServerPhase.ABANDONED)
+    assert (second.phase, server.phase) == (ShufflerPhase.ABANDONED, ServerPhase.ABANDONED)
     busy = SMALL.server()
     busy.accept(SMALL.batch(SMALL.crowd(3)))
     with pytest.raises(Refused, match="has the batch"):

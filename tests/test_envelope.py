@@ -15,7 +15,7 @@ from coatcheck.errors import Unsealable
 from coatcheck.protocol import envelope
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs, OpeningKey, SealingKey
-from coatcheck.protocol.suites import CLASSICAL, SUITES, Suite
+from coatcheck.protocol.terms import CLASSICAL, SUITES, Suite
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "hpke.json").read_text())
 PAIRS = {name: KeyPairs(suite, bytes(range(32))) for name, suite in SUITES.items()}

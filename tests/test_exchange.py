@@ -8,8 +8,7 @@ from dp_accounting import dp_event
 from dp_accounting.pld import pld_privacy_accountant, privacy_loss_distribution
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from coatcheck.accounting.composition import compose, compose_all, losses
-from coatcheck.accounting.exchange import from_dp_accounting, renyi
+from coatcheck.accounting.composition import compose, compose_all, from_dp_accounting, losses, renyi
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, grid, minkowski
 from coatcheck.errors import Misuse
 from crowds import grid_caps, histogram, two_level

@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 import coatcheck
 from coatcheck import Box, Categories, Group, LeastCostMatching, Product
-from coatcheck.domains.frames import read_people
+from coatcheck.domains.tables import read_people
 from coatcheck.errors import Misuse
 
 CITY = Box.geographic(south=31.1, west=121.3, north=31.4, east=121.7)

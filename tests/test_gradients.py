@@ -12,10 +12,9 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Error, Misuse, OutsideDomain, Refused
 from coatcheck.planning import Group, Plan, plan
 from coatcheck.protocol.client import Invitation, Limit, examine
-from coatcheck.protocol.suites import suite_named
+from coatcheck.protocol.terms import suite_named
 from coatcheck.simulation.round import OPENS, RoleKeys, simulate
-from coatcheck.tasks.descent import Descent
-from coatcheck.tasks.learning import Learning
+from coatcheck.tasks.learning import Descent, Learning
 
 CLIP, PARAMETERS, PEOPLE = 0.5, 12, 30
 TASK = Learning(dimension=PARAMETERS, share_mean=True, rewards=False)

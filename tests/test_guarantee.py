@@ -12,13 +12,7 @@ from coatcheck.accounting.amplification import (
     exposed_by_lists,
     exposed_by_matching,
 )
-from coatcheck.accounting.laws import (
-    AnyLdp,
-    OwnCoin,
-    bounded,
-    grid,
-    minkowski,
-)
+from coatcheck.accounting.laws import AnyLdp, OwnCoin, bounded, grid, minkowski
 from coatcheck.errors import Misuse
 
 

@@ -15,7 +15,7 @@ from coatcheck.protocol.keys import (
     SigningKey,
     VerifyingKey,
 )
-from coatcheck.protocol.suites import CLASSICAL, HYBRID, SUITES, Suite
+from coatcheck.protocol.terms import CLASSICAL, HYBRID, SUITES, Suite
 
 P = 2**255 - 19
 ORDER_8 = (

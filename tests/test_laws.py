@@ -13,12 +13,13 @@ from coatcheck.accounting.laws import (
     Fieldwise,
     Law,
     OwnCoin,
+    Pair,
     TwoLevel,
     bounded,
     grid,
     minkowski,
+    pair,
 )
-from coatcheck.accounting.pairs import Pair, pair
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse

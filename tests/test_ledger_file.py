@@ -15,9 +15,8 @@ import pytest
 
 from coatcheck.accounting import ledger as of_ledger
 from coatcheck.accounting.amplification import Guarantee, amplify
-from coatcheck.accounting.book import alone
 from coatcheck.accounting.laws import AnyLdp, minkowski
-from coatcheck.accounting.ledger import Ledger
+from coatcheck.accounting.ledger import Ledger, alone
 from coatcheck.errors import Misuse, Refused, Unavailable
 
 

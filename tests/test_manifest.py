@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coatcheck.errors import BadSignature, Malformed, Refused
-from coatcheck.protocol import manifest as manifests
-from coatcheck.protocol.manifest import PART, Batch, Manifest, Part, bits_of, room_of_part
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.parcels import REASONS, Tally
-from coatcheck.protocol.peeling import RANK, Peeled, gather, rows, sift
-from coatcheck.protocol.verification import verify_manifest
-from coatcheck.stores.vault import RoundKey
+from coatcheck.protocol.log.merkle import Tree
+from coatcheck.protocol.log.verification import verify_manifest
+from coatcheck.protocol.shuffler import RANK, Peeled, gather, rows, sift
+from coatcheck.protocol.wire import batches as manifests
+from coatcheck.protocol.wire.batches import PART, Batch, Manifest, Part, bits_of, capacity_of_part
+from coatcheck.protocol.wire.uploads import REASONS, Tally
+from coatcheck.stores.round_keys import RoundKey
 from rounds import OPENS, SmallRound, released
 
 CASCADE = SmallRound(shufflers=2, minimum=2)
@@ -129,7 +129,7 @@ def test_half_to_all_of_a_partition_is_full() -> None:
     """The number of partitions follows from count and size: 8,192 to 16,384 items up to 2^20."""
     for count in (PART + 1, 10**5, 10**6, 10**7, 2**32 - 1):
         for size in (100, 3000, 10**5):
-            room = room_of_part(count, size)
+            room = capacity_of_part(count, size)
             assert room / 2 < count / (1 << bits_of(count, size)) <= room
             assert room == PART or (count > 2**20 and room * size <= 2**26)
     assert {bits_of(count, 100) for count in range(PART + 1)} == {0}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coatcheck.errors import Misuse, TwoFaces
-from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion
+from coatcheck.errors import Equivocation, Misuse
+from coatcheck.protocol.log.merkle import Tree, check_consistency, check_inclusion
 
 # The leaves and roots with which implementations of RFC 6962 and 9162 are tested.
 LEAVES = [
@@ -92,7 +92,7 @@ def test_a_proof_of_something_else_fails(data: st.DataObject) -> None:
         path = [*path, bytes(32)]
     else:
         path = path[:-1]
-    with pytest.raises(TwoFaces):
+    with pytest.raises(Equivocation):
         check_inclusion(leaf, place=at, size=size, root=tree.root(), path=path)
 
 
@@ -105,7 +105,7 @@ def test_a_rewritten_history_fails(data: st.DataObject) -> None:
     leaves = [bytes([n]) for n in range(new)]
     changed = data.draw(st.integers(0, old - 1))
     rewritten = Tree([*leaves[:changed], b"rewritten", *leaves[changed + 1 :]])
-    with pytest.raises(TwoFaces):
+    with pytest.raises(Equivocation):
         check_consistency(
             old=old,
             old_root=Tree(leaves).root(old),
@@ -121,17 +121,17 @@ def test_a_proof_has_no_step_too_many_and_no_size_turned_round() -> None:
     tree = Tree(leaves)
     for place in range(7):
         path = [bytes(32), *tree.inclusion(place)]
-        with pytest.raises(TwoFaces):
+        with pytest.raises(Equivocation):
             check_inclusion(leaves[place], place=place, size=7, root=tree.root(), path=path)
-    with pytest.raises(TwoFaces):
+    with pytest.raises(Equivocation):
         check_inclusion(leaves[0], place=-1, size=7, root=tree.root(), path=tree.inclusion(0))
     for old in range(1, 8):
         longer = [bytes(32), *tree.consistency(old)]
         roots = {"old_root": tree.root(old), "new_root": tree.root()}
-        with pytest.raises(TwoFaces):
+        with pytest.raises(Equivocation):
             check_consistency(old=old, new=7, path=longer, **roots)
     root = tree.root()
-    with pytest.raises(TwoFaces):
+    with pytest.raises(Equivocation):
         check_consistency(old=7, new=6, old_root=root, new_root=root, path=[])
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from coatcheck.domains import Box
 from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol.keys import Contact, KeyPairs
-from coatcheck.protocol.messages import (
+from coatcheck.protocol.wire.messages import (
     Answer,
     Partner,
     PayloadFormat,

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.problems import KINDS
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.web.routing import KINDS
 from service_rounds import QUICK, get, whole_round
 
 FOLDER = Path(__file__).parents[1] / "deploy" / "monitoring"

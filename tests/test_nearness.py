@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 
 from coatcheck.errors import BadKey, Misuse, Refused
-from coatcheck.protocol.blinding import POINT_SIZE, Blind, hash_to_point
-from coatcheck.protocol.nearness import NAME_SIZE, Nearness, offsets, reply_size
-from coatcheck.protocol.steps import Cell, Progress, cell_of, prf
+from coatcheck.protocol.settling.nearness import (
+    NAME_SIZE,
+    POINT_SIZE,
+    Blind,
+    Nearness,
+    hash_to_point,
+    offsets,
+    reply_size,
+)
+from coatcheck.protocol.settling.rules import Cell, Progress, cell_of, prf
 from coatcheck.simulation.settling import run_together
 
 AROUND = offsets(2.0, side=1.0, axes=2)

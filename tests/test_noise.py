@@ -8,12 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coatcheck.accounting import hockeystick, planar
+from coatcheck.accounting import hockey_stick, noise_laws
 from coatcheck.accounting.amplification import amplify, delta_curve
-from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, Ratios, bounded, minkowski
-from coatcheck.accounting.noise import laplace
-from coatcheck.accounting.pairs import Atoms, pair
-from coatcheck.accounting.planar import planar_laplace
+from coatcheck.accounting.laws import (
+    AnyLdp,
+    Atoms,
+    Fieldwise,
+    Law,
+    OwnCoin,
+    Ratios,
+    bounded,
+    minkowski,
+    pair,
+)
+from coatcheck.accounting.noise_laws import laplace, planar_laplace
 from coatcheck.domains import Ball, Box
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import BoundedResponse, CodebookResponse, MinkowskiResponse
@@ -149,10 +157,10 @@ def test_no_other_pair_of_values_is_worse(where: str) -> None:
     assert (blanket <= table * (1 + 1e-6)).all()
     for size in (2, 40, 3000):
         central = 0.8 * amplify(made.law, crowd=size, delta=0.01).epsilon
-        stated = hockeystick.upper(pair(made.law), size=size, epsilon=central)
+        stated = hockey_stick.upper(pair(made.law), size=size, epsilon=central)
         for one, two in itertools.permutations(range(len(table)), 2):
             own = atoms_of(table[one], table[two], blanket)
-            found = hockeystick.upper(own, size=size, epsilon=central)
+            found = hockey_stick.upper(own, size=size, epsilon=central)
             assert found <= stated * (1 + 1e-3)
             if (one, two) == (0, 1):
                 assert found >= 0.97 * stated
@@ -163,9 +171,9 @@ def test_the_cells_of_planar_laplace_are_measured_exactly(
     monkeypatch: pytest.MonkeyPatch, epsilon: float, dimension: int
 ) -> None:
     """Two of Gauss's rules agree in every cell, and all cells together hold everything."""
-    first, second, mass, ends = planar._cells(epsilon / 2, dimension)
-    monkeypatch.setattr(planar, "_POINTS", 16)
-    again = planar._cells(epsilon / 2, dimension)
+    first, second, mass, ends = noise_laws._cells(epsilon / 2, dimension)
+    monkeypatch.setattr(noise_laws, "_POINTS", 16)
+    again = noise_laws._cells(epsilon / 2, dimension)
     for one, other in zip((first, second, mass), again[:3], strict=True):
         assert np.abs(one - other).sum() < 1e-14
     assert (first + second).sum() == pytest.approx(1, abs=1e-14)

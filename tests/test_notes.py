@@ -7,20 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coatcheck.errors import BadSignature, Malformed, Refused, TwoFaces
+from coatcheck.errors import BadSignature, Equivocation, Malformed, Refused
 from coatcheck.protocol.keys import SigningKey
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.notes import (
+from coatcheck.protocol.log.merkle import Tree
+from coatcheck.protocol.log.signed_notes import (
     COSIGNATURE,
+    Behind,
     LogCheckpoint,
     Note,
     NoteKey,
     Submission,
+    Unknown,
+    examine,
     read_lines,
     signature_lines,
 )
-from coatcheck.protocol.verification import board_note_key, follow_watched
-from coatcheck.protocol.witness import Behind, Unknown, examine
+from coatcheck.protocol.log.verification import board_note_key, follow_watched
 from published import published
 
 LOG, WITNESS = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
@@ -101,7 +103,7 @@ def test_a_recorded_trace_has_the_recorded_answers() -> None:
             status = 403
         except Behind as behind:
             status, told = 409, f"{behind.size}\n"
-        except TwoFaces:
+        except Equivocation:
             status = 422
         assert status == step["status"]
         assert status != 409 or f"body == {told!r}".replace("'", '"') == step["assert"]
@@ -146,11 +148,14 @@ def test_a_witness_follows_a_log_that_grows() -> None:
         Submission(3, (), checkpoint(3, tree=other)),
     ]
     for one in wrong:
-        with pytest.raises(TwoFaces):
+        with pytest.raises(Equivocation):
             examine(one.write(), logs=logs, last=last)
     for one, kind in (
-        (Submission(0, (bytes(32),), checkpoint(3)), TwoFaces),
-        (Submission(0, (), signed_text(LogCheckpoint("example.com/log", 0, bytes(32)))), TwoFaces),
+        (Submission(0, (bytes(32),), checkpoint(3)), Equivocation),
+        (
+            Submission(0, (), signed_text(LogCheckpoint("example.com/log", 0, bytes(32)))),
+            Equivocation,
+        ),
         (Submission(9, (), checkpoint(3)), Malformed),
     ):
         with pytest.raises(kind):

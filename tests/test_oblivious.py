@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from bench._messages import CONFIG, KEY, KINDS, outcomes
 from coatcheck.errors import Malformed, Misuse, Refused, Unsealable
-from coatcheck.protocol.binary_http import Request, Response
-from coatcheck.protocol.oblivious import (
+from coatcheck.protocol.oblivious_http import (
     OVERHEAD,
     SIZES,
     GatewayKey,
+    Request,
+    Response,
     message_size,
     read_keys,
     seal_request,

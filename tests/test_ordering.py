@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coatcheck.protocol.ordering import first_of_each, in_order
+from coatcheck.protocol.wire.encoding import first_of_each, in_order
 
 # Few leading and few trailing bytes, so that rows are equal, or begin alike.
 ROWS = st.lists(

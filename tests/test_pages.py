@@ -8,9 +8,9 @@ import pytest
 
 from coatcheck.errors import Malformed, Refused
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.notices import ANSWERED, Bulletin
-from coatcheck.protocol.parcels import Tally, tree_of
-from coatcheck.protocol.shelf import MemoryShelf
+from coatcheck.protocol.log.merkle import MemoryKeyValueStore
+from coatcheck.protocol.wire.bulletins import ANSWERED, Bulletin
+from coatcheck.protocol.wire.uploads import Tally, tree_of
 from rounds import SmallRound
 
 SMALL = SmallRound()
@@ -32,7 +32,7 @@ MADE = bulletin()
 RAW = MADE.encode()
 
 
-def shown(shelf: MemoryShelf | None = None) -> Board:
+def shown(shelf: MemoryKeyValueStore | None = None) -> Board:
     """Start a board that shows it."""
     board = SMALL.board(shelf)
     board.publish(RAW, SMALL.round)
@@ -67,7 +67,7 @@ def test_any_part_of_a_bulletin_is_given() -> None:
 
 def test_what_is_refused_leaves_nothing_on_the_shelf() -> None:
     """Short, long, unsorted or altered entries: the shelf is as it was, and a good one follows."""
-    shelf = MemoryShelf()
+    shelf = MemoryKeyValueStore()
     board = SMALL.board(shelf)
     before = shelf.items()
     head = len(RAW) - sum(len(entry) for group in MADE.entries for entry in group)

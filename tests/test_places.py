@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coatcheck.domains.places import group_name, parse_csv, parse_geojson, read_places
+from coatcheck.domains.tables import group_name, parse_csv, parse_geojson, read_places
 from coatcheck.errors import Misuse
 
 DEGREES = st.tuples(

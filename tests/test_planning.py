@@ -10,7 +10,7 @@ from coatcheck.accounting.amplification import amplify, calibrate
 from coatcheck.domains import Ball, Box, Categories, Product
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, plan
-from coatcheck.planning.search import Promise, designed
+from coatcheck.planning.budget_search import Promise, designed
 from coatcheck.randomizers import Goal, MinkowskiResponse, choose, from_params
 from coatcheck.randomizers.baselines import published_minkowski
 from coatcheck.tasks.matching import LeastCostMatching

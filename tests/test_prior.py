@@ -19,8 +19,8 @@ from coatcheck.randomizers import (
     from_draft,
     from_params,
 )
-from coatcheck.randomizers.cells import Cells
 from coatcheck.randomizers.choice import enough_to_learn, errors_under, misses, report_free
+from coatcheck.randomizers.density import Cells
 from coatcheck.tasks.download import Download
 from coatcheck.tasks.matching import LeastCostMatching
 

@@ -13,11 +13,10 @@ from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, Plan, plan
-from coatcheck.simulation import prospects as tried
-from coatcheck.simulation.prospects import ASKS, Prospect, prospects
-from coatcheck.simulation.settling import settle
-from coatcheck.tasks.candidates import candidates, settled
+from coatcheck.simulation import settling as tried
+from coatcheck.simulation.settling import FORECAST_ASKS, Prospect, prospects, settle
 from coatcheck.tasks.matching import LeastCostMatching
+from coatcheck.tasks.shortlists import candidates, settled
 from plans import remember
 
 # On one worker: the plan and its prospects are computed once.
@@ -60,12 +59,12 @@ def test_the_short_way_settles_as_people_do(asks: tuple[int, ...]) -> None:
 def test_more_candidates_and_more_asks_serve_better() -> None:
     """Beyond two standard errors: candidates beat one partner, and asking again pairs more."""
     table = found()
-    assert set(table) == {(1, ()), *((k, asks) for k in (3, 5, 10) for asks in ASKS)}
+    assert set(table) == {(1, ()), *((k, asks) for k in (3, 5, 10) for asks in FORECAST_ASKS)}
     one, five, ten = table[1, ()], table[5, (3, 2)], table[10, (3, 2)]
     for worse, better in ((one, five), (five, ten)):
         apart = worse.mean_distance - better.mean_distance
         assert apart > 2 * (worse.standard_errors[1] + better.standard_errors[1])
-    shares = [table[5, asks].paired for asks in ASKS]
+    shares = [table[5, asks].paired for asks in FORECAST_ASKS]
     assert shares == sorted(shares)
     assert (one.paired, one.letters) == (1.0, 0)
     assert five.letters == 5 * (1 + 3 + 1 + 2) + 4 + 10

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from coatcheck.entropy import seeded, system
 from coatcheck.errors import BadSignature, Misuse
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.receipts import MOST, RECEIPT_SIZE, Receipt, issue
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.protocol.ticket import MOST, RECEIPT_SIZE, Receipt, issue
 
 KEYS = KeyPairs(CLASSICAL, b"s" * 32)
 

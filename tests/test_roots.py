@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from coatcheck.accounting.roots import bisect, doubled, root
+from coatcheck.accounting.numerics import bisect, doubled, root
 
 
 @pytest.mark.parametrize("close", [1e-3, 1e-12])

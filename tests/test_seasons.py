@@ -11,7 +11,7 @@ from coatcheck.accounting.ledger import Ledger
 from coatcheck.domains import Box, Categories, Product
 from coatcheck.errors import Misuse, Refused
 from coatcheck.planning import Group, Promise, Recommendation, plan
-from coatcheck.planning.seasons import epsilon_for, people_for
+from coatcheck.planning.many_rounds import epsilon_for, people_for
 from coatcheck.randomizers import CoinResponse
 from coatcheck.tasks.neighbours import Neighbours
 

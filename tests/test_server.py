@@ -12,16 +12,14 @@ from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.drafting import GroupPlan, draft_groups
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.messages import PayloadFormat, encode_report
-from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
-from coatcheck.protocol.opened import possible
-from coatcheck.protocol.parcels import REASONS, Upload
-from coatcheck.protocol.server import Server, numbers, refusal
-from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
-from coatcheck.protocol.suites import CLASSICAL
-from coatcheck.protocol.terms import Round
+from coatcheck.protocol.log.verification import verify_bulletin
+from coatcheck.protocol.server import Server, numbers, possible, refusal
+from coatcheck.protocol.state_machine import SERVER_TRANSITIONS, ServerPhase, ServerState
+from coatcheck.protocol.terms import CLASSICAL, Round
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.verification import verify_bulletin
+from coatcheck.protocol.wire.bulletins import ANSWERED, REFUSED, Bulletin
+from coatcheck.protocol.wire.messages import PayloadFormat, encode_report
+from coatcheck.protocol.wire.uploads import REASONS, Upload
 from coatcheck.randomizers import GridResponse, MinkowskiResponse
 from coatcheck.tasks import Answers, Floats
 from rounds import SQUARE, Echo, SmallRound, released, upload_of
@@ -85,7 +83,7 @@ def test_one_bad_report_costs_itself_only(reason: str, texts: list[bytes]) -> No
     server = SMALL.server()
     bulletin = verify_bulletin(server.answer(batch), SMALL.round)
     tally = bulletin.heading.tallies[0]
-    assert server.phase is Phase.ANSWERED
+    assert server.phase is ServerPhase.ANSWERED
     assert tally.received == 4 + len(bad)
     assert tally.dropped == tuple(int(name == reason) for name in REASONS)
     for mine in HONEST:
@@ -125,7 +123,7 @@ def test_below_the_minimum_after_dropping_the_round_is_refused() -> None:
     server = SMALL.server()
     raw = server.answer(SMALL.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad]))
     bulletin = verify_bulletin(raw, SMALL.round)
-    assert server.phase is Phase.REFUSED
+    assert server.phase is ServerPhase.REFUSED
     assert bulletin.heading.outcome == REFUSED
     assert bulletin.entries == ((), ())
     with pytest.raises(Refused, match="too few"):
@@ -144,15 +142,15 @@ def test_the_same_batch_gives_the_same_bulletin() -> None:
     assert server.answer(batch) == first
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_a_batch_is_taken_in_its_phase_only(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", ServerPhase)
+def test_a_batch_is_taken_in_its_phase_only(phase: ServerPhase) -> None:
     """A round that does not await its batch, or is over, takes none; and nothing changes."""
     state = ServerState(phase)
     server = Server(SMALL.round, keys=SMALL.roles.server, task=Echo(), state=state)
     batch = SMALL.batch(HONEST)
-    if MOVES.allows(phase, "accept"):
+    if SERVER_TRANSITIONS.allows(phase, "accept"):
         server.accept(batch)
-        assert server.phase is MOVES.after(phase, "accept")
+        assert server.phase is SERVER_TRANSITIONS.after(phase, "accept")
         return
     for move in (server.accept, server.answer):
         with pytest.raises(Refused, match=f"that is {phase.value}"):
@@ -201,7 +199,7 @@ def test_a_failing_task_changes_nothing() -> None:
     )
     with pytest.raises(Misuse, match="not today"):
         server.answer(batch)
-    assert (server.phase, server.state.bulletin) == (Phase.BATCHED, b"")
+    assert (server.phase, server.state.bulletin) == (ServerPhase.BATCHED, b"")
     mended = Server(SMALL.round, keys=SMALL.roles.server, task=Echo(), state=server.state)
     assert Bulletin.decode(mended.answer(batch), SMALL.round).heading.outcome == ANSWERED
 

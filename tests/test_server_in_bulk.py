@@ -8,15 +8,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coatcheck.errors import BadKey, Misuse
-from coatcheck.protocol import opened as opening
-from coatcheck.protocol.contacts import addresses, first_seen, usable
-from coatcheck.protocol.keys import LOW_ORDER_U, MLKEM_SIZE, SMALL_ORDER_Y, Contact, KeyPairs, P
-from coatcheck.protocol.manifest import Batch
-from coatcheck.protocol.messages import COUNT_LIMIT, PayloadFormat
-from coatcheck.protocol.opened import Opened, joined, one_by_one, read_part, without_repetitions
-from coatcheck.protocol.parcels import REASONS, Tally
-from coatcheck.protocol.replies import encode_answers
-from coatcheck.protocol.suites import CLASSICAL, HYBRID, Suite
+from coatcheck.protocol import server as opening
+from coatcheck.protocol.keys import (
+    LOW_ORDER_U,
+    MLKEM_SIZE,
+    SMALL_ORDER_Y,
+    Contact,
+    KeyPairs,
+    P,
+    addresses,
+    first_seen,
+    usable,
+)
+from coatcheck.protocol.server import (
+    Opened,
+    encode_answers,
+    joined,
+    one_by_one,
+    read_part,
+    without_repetitions,
+)
+from coatcheck.protocol.terms import CLASSICAL, HYBRID, Suite
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.messages import COUNT_LIMIT, PayloadFormat
+from coatcheck.protocol.wire.uploads import REASONS, Tally
 from coatcheck.tasks import Answers, References, Values
 from plain_server import Row, read_groups, write_answer
 from rounds import SQUARE, SmallRound

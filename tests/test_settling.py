@@ -9,8 +9,17 @@ import pytest
 
 from coatcheck.errors import Misuse
 from coatcheck.protocol.drafting import read_draft
-from coatcheck.protocol.settling import Settling
-from coatcheck.protocol.steps import HERE, YOURS, Kind, Progress, Step, cell_of, prf, schedule
+from coatcheck.protocol.settling.rules import (
+    HERE,
+    YOURS,
+    Kind,
+    Progress,
+    Settling,
+    Step,
+    cell_of,
+    prf,
+    schedule,
+)
 from coatcheck.simulation.settling import make_people, run_together, settle
 
 ASKS = (3, 2)

@@ -4,12 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from coatcheck.protocol import letters
-from coatcheck.protocol.candidates import Candidates
-from coatcheck.protocol.messages import Answer, Partner, encode_letter
-from coatcheck.protocol.notices import Posting
-from coatcheck.protocol.settling import Settling
-from coatcheck.protocol.steps import MARK, Kind, Progress, prf, schedule
+from coatcheck.protocol.settling.candidates import Candidates
+from coatcheck.protocol.settling.rules import MARK, Kind, Progress, Settling, prf, schedule
 from coatcheck.protocol.terms import SettleTerms
+from coatcheck.protocol.wire.bulletins import Posting
+from coatcheck.protocol.wire.messages import Answer, Partner, encode_letter
 from rounds import SmallRound
 from test_settling import hand_over, pair
 

@@ -11,11 +11,11 @@ from scipy import stats
 
 from coatcheck.entropy import seeded, system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
-from coatcheck.protocol.manifest import Batch
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState, fresh_state
-from coatcheck.protocol.shuffler_moves import Phase
+from coatcheck.protocol.state_machine import ShufflerPhase
+from coatcheck.protocol.ticket import Receipt
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.uploads import Upload
 from rounds import CLOSES, OPENS, SmallRound, released
 
 SMALL = SmallRound(minimum=2)
@@ -101,7 +101,7 @@ def test_no_release_before_its_time_or_below_the_minimum() -> None:
         shuffler.close(now=CLOSES - 1)
     with pytest.raises(Refused, match="1 of the 2"):
         shuffler.close(now=CLOSES)
-    assert (shuffler.phase, shuffler.crowd) == (Phase.OPEN, (2, 1))
+    assert (shuffler.phase, shuffler.crowd) == (ShufflerPhase.OPEN, (2, 1))
     with pytest.raises(Refused, match="open"):
         shuffler.release()
     shuffler.receive(CROWD[3].upload, now=CLOSES)
@@ -121,7 +121,7 @@ def test_uploads_that_do_not_open_count_for_nobody() -> None:
     shuffler.close(now=CLOSES)
     with pytest.raises(Refused, match="1 of the 2"):
         shuffler.release()
-    assert shuffler.phase is Phase.CLOSED
+    assert shuffler.phase is ShufflerPhase.CLOSED
     shuffler.reopen(now=CLOSES)
     shuffler.receive(CROWD[2].upload, now=OPENS)
     batch = Batch.decode(released(shuffler), SMALL.round)
@@ -261,7 +261,7 @@ def test_an_abandoned_round_forgets_and_stays_shut() -> None:
     ):
         with pytest.raises(Refused):
             move()
-    assert shuffler.phase is Phase.ABANDONED
+    assert shuffler.phase is ShufflerPhase.ABANDONED
 
 
 def test_the_secret_of_the_order_is_not_seeded() -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from coatcheck.entropy import system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
-from coatcheck.protocol.ends import due
-from coatcheck.protocol.manifest import Batch
-from coatcheck.protocol.parcels import REASONS
+from coatcheck.protocol.outcomes import due
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
-from coatcheck.protocol.shuffler_moves import MOVES, Phase
+from coatcheck.protocol.state_machine import SHUFFLER_TRANSITIONS, ShufflerPhase
 from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.uploads import REASONS
 from rounds import CLOSES, OPENS, SmallRound, released
 
 SMALL = SmallRound(minimum=2)
@@ -25,18 +25,18 @@ FIRST = CASCADE.crowd(3)
 EXPIRES = SMALL.round.terms.expires
 
 
-def in_phase(phase: Phase) -> Shuffler:
+def in_phase(phase: ShufflerPhase) -> Shuffler:
     """Return a shuffler with a full crowd whose round came to a phase by its moves."""
     shuffler = SMALL.filled(CROWD)
-    if phase in {Phase.CLOSED, Phase.RELEASED, Phase.DELIVERED}:
+    if phase in {ShufflerPhase.CLOSED, ShufflerPhase.RELEASED, ShufflerPhase.DELIVERED}:
         shuffler.close(now=CLOSES)
-    if phase in {Phase.RELEASED, Phase.DELIVERED}:
+    if phase in {ShufflerPhase.RELEASED, ShufflerPhase.DELIVERED}:
         shuffler.release()
-    if phase is Phase.DELIVERED:
+    if phase is ShufflerPhase.DELIVERED:
         shuffler.forget()
-    if phase in {Phase.ABANDONED, Phase.ENDED}:
+    if phase in {ShufflerPhase.ABANDONED, ShufflerPhase.ENDED}:
         shuffler.abandon()
-    if phase is Phase.ENDED:
+    if phase is ShufflerPhase.ENDED:
         shuffler.tell()
     assert shuffler.phase is phase
     return shuffler
@@ -59,23 +59,23 @@ def made(shuffler: Shuffler, move: str) -> None:
     calls[move]()
 
 
-NAMES = sorted({move for _, move, _ in MOVES})
+NAMES = sorted({move for _, move, _ in SHUFFLER_TRANSITIONS})
 
 
 @pytest.mark.parametrize("move", NAMES)
-@pytest.mark.parametrize("phase", Phase)
-def test_the_table_is_all_there_is(phase: Phase, move: str) -> None:
+@pytest.mark.parametrize("phase", ShufflerPhase)
+def test_the_table_is_all_there_is(phase: ShufflerPhase, move: str) -> None:
     """A pair that the table lists leads where it says; every other changes nothing."""
     shuffler = in_phase(phase)
     before = msgspec.msgpack.encode(shuffler.state)
-    if (phase, move) == (Phase.RELEASED, "release"):
+    if (phase, move) == (ShufflerPhase.RELEASED, "release"):
         assert shuffler.release() == shuffler.state.batch  # a repeat is no move
-    elif phase is Phase.OPEN and move in {"accept", "hear"}:
+    elif phase is ShufflerPhase.OPEN and move in {"accept", "hear"}:
         with pytest.raises(Malformed):  # allowed, but only a later shuffler has any before it
             made(shuffler, move)
-    elif MOVES.allows(phase, move):
+    elif SHUFFLER_TRANSITIONS.allows(phase, move):
         made(shuffler, move)
-        assert shuffler.phase is MOVES.after(phase, move)
+        assert shuffler.phase is SHUFFLER_TRANSITIONS.after(phase, move)
         return
     else:
         with pytest.raises(Refused, match=f"that is {phase.value}"):
@@ -92,19 +92,19 @@ def test_a_later_shuffler_closes_with_its_batch() -> None:
         second.expire(now=end - 1)
     assert second.expired(now=end)
     second.accept(_first_batch(CASCADE, FIRST))
-    assert second.phase is Phase.CLOSED
+    assert second.phase is ShufflerPhase.CLOSED
     assert second.expired(now=OPENS)
     with pytest.raises(Refused, match="let it expire"):
         second.reopen(now=OPENS)
     second.expire(now=OPENS)
-    assert second.state.phase is Phase.ABANDONED
+    assert second.state.phase is ShufflerPhase.ABANDONED
     assert not any(second.state.secret)
     assert second.state.incoming == b""
 
 
 def test_a_first_shuffler_is_reopened_until_it_expires() -> None:
     """Up to the second before its end more may come; from then on the round can only expire."""
-    shuffler = in_phase(Phase.CLOSED)
+    shuffler = in_phase(ShufflerPhase.CLOSED)
     with pytest.raises(Refused, match="can still come"):
         shuffler.expire(now=EXPIRES - 1)
     with pytest.raises(Refused, match="let it expire"):
@@ -117,7 +117,7 @@ def test_a_first_shuffler_is_reopened_until_it_expires() -> None:
 
 def test_a_lost_receipt_is_given_again_while_the_round_is_closed() -> None:
     """Who is in already is known until the release; who is not is refused."""
-    shuffler = in_phase(Phase.CLOSED)
+    shuffler = in_phase(ShufflerPhase.CLOSED)
     first = SMALL.filled(CROWD).receive(CROWD[0].upload, now=OPENS)
     assert shuffler.receive(CROWD[0].upload, now=OPENS)[:84] == first[:84]
     with pytest.raises(Refused, match="closed"):

@@ -14,9 +14,9 @@ from coatcheck.planning import Group, plan
 from coatcheck.protocol import client
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, unseal
-from coatcheck.protocol.manifest import Batch
-from coatcheck.protocol.notices import Bulletin
-from coatcheck.protocol.verification import VerifiedEntry
+from coatcheck.protocol.log.verification import VerifiedEntry
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.bulletins import Bulletin
 from coatcheck.randomizers import FieldwiseResponse, GridResponse
 from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.tasks import Task, from_params

@@ -11,28 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coatcheck.accounting import hockeystick
-from coatcheck.accounting.amplification import amplify, calibrate, delta_curve
-from coatcheck.accounting.attainable import lower
+from coatcheck.accounting import hockey_stick
+from coatcheck.accounting.amplification import amplify, attainable_delta, calibrate, delta_curve
 from coatcheck.accounting.laws import (
     AnyLdp,
+    Atoms,
     Channel,
     Clones,
     Fieldwise,
     Law,
     OwnCoin,
+    Pair,
     TwoLevel,
     grid,
     minkowski,
+    pair,
 )
-from coatcheck.accounting.pairs import Atoms, Pair, pair
 from coatcheck.domains import Ball, Box, Categories, Product
-from coatcheck.randomizers import (
-    BoundedResponse,
-    FieldwiseResponse,
-    MinkowskiResponse,
-    fieldwise,
-)
+from coatcheck.randomizers import BoundedResponse, FieldwiseResponse, MinkowskiResponse, fieldwise
 from coatcheck.randomizers.baselines import Laplace
 from crowds import (
     Array,
@@ -110,7 +106,7 @@ def test_bound_holds_for_caps_of_any_shape(
     law = law_of(caps, reports, epsilon)
     truth = worst_delta(two_level(caps, reports, epsilon), crowd, share * epsilon)
     assert truth <= at(law, crowd, share * epsilon) * (1 + 1e-12)
-    assert lower(law, size=crowd, epsilon=share * epsilon) <= truth + 1e-15
+    assert attainable_delta(law, size=crowd, epsilon=share * epsilon) <= truth + 1e-15
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -126,7 +122,7 @@ def test_generic_bound_holds_for_random_randomizers(
     assert truth <= at(AnyLdp(epsilon=spent), crowd, share * spent)
     assert truth <= at(Clones(epsilon=spent), crowd, share * spent)
     own = pair(Channel(channel.tolist()))
-    assert truth <= hockeystick.upper(own, size=crowd, epsilon=share * spent)
+    assert truth <= hockey_stick.upper(own, size=crowd, epsilon=share * spent)
 
 
 def _random_channel(rng: np.random.Generator, epsilon: float) -> Array:
@@ -154,8 +150,8 @@ def test_fieldwise_bound_holds_for_every_data_set(
     law = Fieldwise(laws=(law_of(caps, reports, one), law_of(others, kinds, two)))
     central, crowd = share * law.epsilon, 3
     truth = worst_delta(channel, crowd, central)
-    stated = hockeystick.upper(pair(law), size=crowd, epsilon=central)
-    own = hockeystick.upper(pair(Channel(channel.tolist())), size=crowd, epsilon=central)
+    stated = hockey_stick.upper(pair(law), size=crowd, epsilon=central)
+    own = hockey_stick.upper(pair(Channel(channel.tolist())), size=crowd, epsilon=central)
     assert truth <= own
     assert truth <= stated
     assert own <= 1.001 * stated + 1e-12  # no pair of values is worse than the one that is used
@@ -174,7 +170,7 @@ def test_a_randomizer_of_fields_states_a_law_that_holds(
     law, central = made.law, share * made.epsilon_spent
     assert isinstance(law, Fieldwise)
     truth = worst_delta(table, 3, central)
-    assert truth * (1 - 1e-12) <= hockeystick.upper(pair(law), size=3, epsilon=central)
+    assert truth * (1 - 1e-12) <= hockey_stick.upper(pair(law), size=3, epsilon=central)
 
 
 def test_fields_that_are_not_understood_are_charged_as_any() -> None:
@@ -200,7 +196,7 @@ def test_a_single_field_is_its_mechanism(crowd: int) -> None:
     for epsilon in (0.1, 0.7, 2.0):
         known = at(law, crowd, epsilon)
         for other in (Fieldwise(laws=(law,)), table):
-            found = hockeystick.upper(pair(other), size=crowd, epsilon=epsilon)
+            found = hockey_stick.upper(pair(other), size=crowd, epsilon=epsilon)
             assert known * (1 - 1e-3) - 1e-12 <= found <= known * (1 + 1e-3) + 1e-12
 
 
@@ -256,7 +252,7 @@ def test_published_counterexample_is_covered() -> None:
     """The data set on which the variation-ratio bound is 2.6 times too small is within ours."""
     law = minkowski(4.6847, radius=0.3729, dimension=2)
     assert at(law, 532, 3.0) >= 1.6987e-5
-    assert lower(law, size=532, epsilon=3.0) == pytest.approx(1.6987e-5, rel=3e-3)
+    assert attainable_delta(law, size=532, epsilon=3.0) == pytest.approx(1.6987e-5, rel=3e-3)
 
 
 def test_smallest_counterexample_is_covered() -> None:
@@ -274,7 +270,10 @@ def test_lower_bound_is_attained(cells: int, crowd: int, epsilon: float, share: 
     """What the library calls attainable is below the worst of all data sets."""
     caps, reports = grid_caps(cells)
     truth = worst_delta(two_level(caps, reports, epsilon), crowd, share * epsilon)
-    assert lower(grid(epsilon, cells=cells), size=crowd, epsilon=share * epsilon) <= truth + 1e-15
+    assert (
+        attainable_delta(grid(epsilon, cells=cells), size=crowd, epsilon=share * epsilon)
+        <= truth + 1e-15
+    )
 
 
 @pytest.mark.parametrize("kind", [MinkowskiResponse, BoundedResponse])
@@ -287,7 +286,7 @@ def test_no_lower_bound_is_claimed_where_none_is_known(
         told = amplify(law, crowd=1000, delta=1e-6, lower=True)
         assert told.least is None
         assert "no proof" not in str(told)
-        assert lower(law, size=1000, epsilon=0.1) == 0.0
+        assert attainable_delta(law, size=1000, epsilon=0.1) == 0.0
     cube = kind(domain=Ball(radius=1.0, dimension=2, p=math.inf), epsilon=4.0, radius=0.9)
     told = amplify(cube.law, crowd=1000, delta=1e-6, lower=True)
     assert told.least is not None
@@ -328,14 +327,14 @@ def test_no_bound_is_below_sixty_digits(monkeypatch: pytest.MonkeyPatch, how: st
     laws with many values.
     """
     if how == "by spreads":
-        monkeypatch.setattr(hockeystick, "_EXACT", 0)
+        monkeypatch.setattr(hockey_stick, "_EXACT", 0)
     for seed in range(150):
         one, size, epsilon = any_range(seed)
         truth = min(1.0, sixty_digits(one, size, epsilon)) * (1 - 1e-14)
         law = as_atoms(one) if how == "by a transform" else one
-        found = hockeystick.upper(law, size=size, epsilon=epsilon)
+        found = hockey_stick.upper(law, size=size, epsilon=epsilon)
         assert truth <= found, (seed, one)
-        assert truth <= hockeystick.upper(law, size=size, epsilon=epsilon, tail=39, fine=False)
+        assert truth <= hockey_stick.upper(law, size=size, epsilon=epsilon, tail=39, fine=False)
         if how == "exactly":
             assert found <= truth * (1 + 1e-8) + 1e-200, (seed, one)
 

@@ -1,20 +1,25 @@
-"""The tables of SPEC.md are the code's: states, reasons, suites, sizes, labels."""
+"""SPEC.md: its tables are the code's, its rules are numbered, and citations of rules exist."""
 
 import re
+from collections import Counter
+from enum import Enum
 from pathlib import Path
-from types import ModuleType
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 
 import http_tables
-from coatcheck.protocol import notices, parcels, receipts, server_moves, shuffler_moves, terms
+from coatcheck.protocol import state_machine, terms, ticket
 from coatcheck.protocol.envelope import Purpose
-from coatcheck.protocol.moves import Moves
-from coatcheck.protocol.suites import SUITES
+from coatcheck.protocol.state_machine import Transitions
+from coatcheck.protocol.terms import SUITES
+from coatcheck.protocol.wire import bulletins, uploads
 from rounds import SmallRound
 
-SPEC = (Path(__file__).parent.parent / "SPEC.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+SPEC = (ROOT / "SPEC.md").read_text(encoding="utf-8")
+RULE = re.compile(r"\*\*S(\d+)\.(\d+)\*\* ")
+CITATION = re.compile(r"\bS\d+\.\d+\b")
 
 
 def table(section: str, columns: int) -> list[list[str]]:
@@ -28,36 +33,109 @@ def table(section: str, columns: int) -> list[list[str]]:
     return [row for row in rows if len(row) == columns][1:]
 
 
-def moves_table(moves: Moves[Any]) -> str:
-    """Write a role's table of moves as SPEC has it."""
+def sections() -> dict[int, list[str]]:
+    """Return the blocks between blank lines of each numbered section."""
+    numbered = re.split(r"^## (\d+)\. .*\n", SPEC, flags=re.MULTILINE)[1:]
+    pairs = zip(numbered[::2], numbered[1::2], strict=True)
+    return {int(number): re.split(r"\n\s*\n", body.strip()) for number, body in pairs}
+
+
+def rules() -> list[tuple[int, int]]:
+    """Return the numbers of all rules, in order, each with the section in which it stands."""
+    found = []
+    for section, blocks in sections().items():
+        for number in filter(None, map(RULE.match, blocks)):
+            assert int(number[1]) == section, f"{number[0]} stands in section {section}"
+            found.append((section, int(number[2])))
+    return found
+
+
+def test_rules_are_numbered_without_gaps() -> None:
+    """In each section the rules are S<section>.1, S<section>.2 and so on, each once."""
+    counts = Counter(section for section, _ in rules())
+    assert rules() == [
+        (section, place) for section, count in counts.items() for place in range(1, count + 1)
+    ]
+    assert len(RULE.findall(SPEC)) == len(rules()), "a rule must begin a paragraph of its own"
+
+
+def test_sections_are_numbered_without_gaps() -> None:
+    """Citations of whole sections stay valid: 1 to 19, in order."""
+    assert list(sections()) == list(range(1, 20))
+
+
+@pytest.mark.parametrize("section", range(1, 20))
+def test_requirements_are_rules(section: int) -> None:
+    """Every paragraph that says MUST, SHOULD or MAY can be cited by a number."""
+    words = re.compile(r"\b(MUST|SHOULD|MAY)\b")
+    loose = [block for block in sections()[section] if words.search(block)]
+    assert [block for block in loose if not RULE.match(block)] == []
+
+
+def cited() -> dict[str, set[str]]:
+    """Return the rules that each file of texts, code and tests cites."""
+    folders = ["src", "tests", "docs", "web-client/src", "web-client/test"]
+    files = [*ROOT.glob("*.md")]
+    for folder in folders:
+        files += [
+            path
+            for path in (ROOT / folder).rglob("*")
+            if path.suffix in {".py", ".md", ".js", ".mjs"} and "node_modules" not in path.parts
+        ]
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
+    return {
+        str(path.relative_to(ROOT)): set(CITATION.findall(text)) for path, text in texts.items()
+    }
+
+
+def test_cited_rules_exist() -> None:
+    """A citation such as the first rule of section 2 names a rule that SPEC has."""
+    known = {f"S{section}.{place}" for section, place in rules()}
+    unknown = {name: sorted(numbers - known) for name, numbers in cited().items()}
+    assert {name: numbers for name, numbers in unknown.items() if numbers} == {}
+
+
+def transitions_table(moves: Transitions[Any]) -> str:
+    """Write a role's table of transitions as SPEC has it."""
     rows = [f"| {phase.value} | {move} | {after.value} |" for phase, move, after in moves]
-    return "\n".join(["| state | move | next |", "|---|---|---|", *rows])
+    return "\n".join(["| phase | transition | next phase |", "|---|---|---|", *rows])
 
 
-@pytest.mark.parametrize("role", [shuffler_moves, server_moves], ids=["shuffler", "server"])
-def test_the_moves_are_the_codes(role: ModuleType) -> None:
-    """SPEC's table is the one that runs: a move that is added in one place only fails here.
+TRANSITIONS: dict[str, Transitions[Any]] = {
+    "shuffler": state_machine.SHUFFLER_TRANSITIONS,
+    "server": state_machine.SERVER_TRANSITIONS,
+}
+
+
+@pytest.mark.parametrize("role", TRANSITIONS)
+def test_the_transitions_are_the_codes(role: str) -> None:
+    """SPEC's table is the one that runs: a transition that is added in one place only fails here.
 
     To mend it, put what is expected here between the two comments of SPEC.
     """
-    name = role.__name__.rpartition(".")[2].removesuffix("_moves")
-    block = SPEC.split(f"<!-- moves: {name} -->\n", 1)[1].split("\n<!-- end -->", 1)[0]
-    assert block == moves_table(role.MOVES)
+    block = SPEC.split(f"<!-- transitions: {role} -->\n", 1)[1].split("\n<!-- end -->", 1)[0]
+    assert block == transitions_table(TRANSITIONS[role])
 
 
-@pytest.mark.parametrize("role", [shuffler_moves, server_moves], ids=["shuffler", "server"])
-def test_every_phase_can_be_reached_and_left(role: ModuleType) -> None:
-    """Each phase is where a move leads or the first one; and only the ends have no way out."""
-    reached = {after for _, _, after in role.MOVES} | {next(iter(role.Phase))}
-    assert reached == set(role.Phase)
-    ends = {phase.value for phase in role.Phase if role.MOVES.is_last(phase)}
-    assert ends <= {"delivered", "ended", "published", "overtaken", "lapsed"}
+@pytest.mark.parametrize("role", TRANSITIONS)
+def test_every_phase_can_be_reached_and_left(role: str) -> None:
+    """Each phase is the first or follows a transition; only final phases have no way out."""
+    table = TRANSITIONS[role]
+    phases = [*cast("type[Enum]", table.phases)]
+    reached = {after for _, _, after in table} | {phases[0]}
+    assert reached == set(phases)
+    final = {phase.value for phase in phases if table.is_last(phase)}
+    assert final <= {"delivered", "ended", "published", "overtaken", "lapsed"}
 
 
 def test_the_reasons_are_the_codes() -> None:
     """Drop reasons have the order in which they are counted."""
-    reasons = [row[0].strip("`") for row in table("7. Parcels", 3) if row[0].startswith("`")]
-    assert tuple(reasons) == parcels.REASONS
+    reasons = [
+        row[0].strip("`")
+        for row in table("7. Uploads, receipts and batches", 3)
+        if row[0].startswith("`")
+    ]
+    assert tuple(reasons) == uploads.REASONS
 
 
 def test_the_suites_are_the_codes() -> None:
@@ -102,10 +180,10 @@ def test_the_sizes_are_the_codes() -> None:
         assert round_.upload_sizes[0] == 52 + 2 * (report + 3 * o)
         assert round_.entry_size(0) == 16 + group.answer_size + o
         assert round_.letter_size() == 75 + c + round_.terms.letter_size + o
-    assert receipts.RECEIPT_SIZE == 470
-    assert parcels.TALLY_SIZE == 36
-    assert notices.CHECKPOINT_SIZE == 108
-    assert notices.heading_size(2, 3) == 136 + 36 * 2 + 32 * 3
+    assert ticket.RECEIPT_SIZE == 470
+    assert uploads.TALLY_SIZE == 36
+    assert bulletins.CHECKPOINT_SIZE == 108
+    assert bulletins.heading_size(2, 3) == 136 + 36 * 2 + 32 * 3
     assert "| the first 136 + 36 G + 32 k bytes of the bulletin |" in http_tables.SPEC.read_text()
 
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
+from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, countersign, propose
 from coatcheck.protocol.client import Invitation, Limit, examine
-from coatcheck.protocol.shuffler_moves import Phase
+from coatcheck.protocol.state_machine import ShufflerPhase
 from coatcheck.protocol.terms import read_terms
 from rounds import CLOSES, OPENS, SmallRound
 
@@ -28,7 +28,7 @@ def test_the_honest_shuffler_signs_one_version() -> None:
     """Without its signature the second half refuses to join."""
     signed, _ = second_version()
     pledged = {SMALL.round.terms.round: SMALL.round.digest}
-    with pytest.raises(TwoFaces):
+    with pytest.raises(Equivocation):
         countersign(signed, keys=SMALL.roles.shufflers[0], pledged=pledged)
     with pytest.raises(BadSignature):
         examine(
@@ -58,7 +58,7 @@ def test_even_careless_people_cannot_be_split() -> None:
     with pytest.raises(Refused, match="5 of the 10"):
         shuffler.close(now=CLOSES)
     shuffler.abandon()
-    assert shuffler.phase is Phase.ABANDONED
+    assert shuffler.phase is ShufflerPhase.ABANDONED
 
 
 def test_relabeled_uploads_do_not_open() -> None:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from coatcheck import Ball
 from coatcheck.entropy import seeded
 from coatcheck.randomizers import SphereResponse
-from coatcheck.randomizers.codewords import Codewords
-from coatcheck.tasks.descent import clipped
+from coatcheck.randomizers.sphere import Codewords
+from coatcheck.tasks.learning import clipped
 from study.bulk import Bulk
 
 CLIP = 0.7

@@ -17,7 +17,7 @@ def test_a_sheet_depends_on_what_it_measures_with() -> None:
         "coatcheck.randomizers.grid",
         "coatcheck.accounting.laws",
         "coatcheck.tasks.matching",
-        "coatcheck.tasks.assignment_kernels",  # imported inside a function
+        "coatcheck.tasks.solvers.assignment_kernels",  # imported inside a function
         "coatcheck.planning.tuning",  # through a name of the package's own table
     } <= {*found}
     foreign = ("coatcheck.services", "coatcheck.protocol", "coatcheck.stores", "coatcheck.cli")

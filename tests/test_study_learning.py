@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coatcheck.entropy import seeded
-from coatcheck.randomizers.coin import CoinResponse, speaker
+from coatcheck.randomizers.composed import CoinResponse, speaker
 from study import models, teaching
 from study.recipes import Recipe, mechanism
 

@@ -8,7 +8,7 @@ import pytest
 
 from coatcheck import Neighbours, amplify
 from coatcheck.simulation import settling
-from coatcheck.tasks.pairs import agreement
+from coatcheck.tasks.solvers.close_pairs import agreement
 from study import conventions, datasets, draws, lists, locations, matchings, sheets, steps
 from study.sheets import Cell, Row, Sheet
 

@@ -9,7 +9,7 @@ from coatcheck.domains import Ball, Box, Categories
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, plan
-from coatcheck.planning.charts import draw_plan
+from coatcheck.planning.comparison import draw_plan
 from coatcheck.planning.tuning import even_prior
 from coatcheck.protocol import client
 from coatcheck.protocol.drafting import GroupPlan

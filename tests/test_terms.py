@@ -8,19 +8,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused, TwoFaces
+from coatcheck.errors import BadKey, BadSignature, Equivocation, Malformed, Misuse, Refused
 from coatcheck.protocol.agreement import (
     SignedTerms,
+    Trust,
     accept,
     countersign,
     propose,
     read_signed,
-    settle,
+    verify_signatures,
     write_signed,
 )
-from coatcheck.protocol.suites import SUITES
-from coatcheck.protocol.terms import read_terms, write_terms
-from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.terms import SUITES, read_terms, write_terms
 from rounds import SmallRound, signed_blindly
 
 SMALL = SmallRound(shufflers=2)
@@ -128,7 +127,7 @@ def test_a_server_is_not_its_own_shuffler_under_another_spelling(spelled: str) -
     party = {"verifying": spelled.format(own.signing.public_raw.hex()), "sealing": fake}
     document = altered(lambda plain: plain.update(shufflers=[{**plain["shufflers"][0], **party}]))
     with pytest.raises(Malformed):
-        settle(signed_blindly(document, server=own, shufflers=[own]))
+        verify_signatures(signed_blindly(document, server=own, shufflers=[own]))
 
 
 @pytest.mark.parametrize("field", ["server", "shufflers"])
@@ -159,7 +158,7 @@ def test_one_changed_byte_breaks_every_signature() -> None:
     """Signatures are over the exact bytes: even a space more is other terms."""
     signed = SMALL.signed
     with pytest.raises(BadSignature):
-        settle(SignedTerms(signed.document + " ", signed.server, signed.shufflers))
+        verify_signatures(SignedTerms(signed.document + " ", signed.server, signed.shufflers))
 
 
 def test_every_shuffler_must_have_signed() -> None:
@@ -169,7 +168,7 @@ def test_every_shuffler_must_have_signed() -> None:
     half = countersign(draft, keys=roles.shufflers[0], pledged={})
     for early in (draft, half):
         with pytest.raises(BadSignature, match="wait until all have"):
-            settle(early)
+            verify_signatures(early)
     one, two = signed.shufflers
     for wrong in (
         SignedTerms(signed.document, signed.server, (two, one)),
@@ -177,7 +176,7 @@ def test_every_shuffler_must_have_signed() -> None:
         SignedTerms(signed.document, one or "", signed.shufflers),
     ):
         with pytest.raises(BadSignature):
-            settle(wrong)
+            verify_signatures(wrong)
 
 
 def test_a_stranger_among_the_parties_is_refused() -> None:
@@ -274,7 +273,7 @@ def test_a_shuffler_signs_one_version_of_a_round() -> None:
     other["closes"] += 1
     terms = read_terms(json.dumps(other).encode()).terms
     second = propose(terms, keys=roles.server)
-    with pytest.raises(TwoFaces):
+    with pytest.raises(Equivocation):
         countersign(second, keys=keys, pledged=pledged)
     assert pledged == {"example": SMALL.round.digest}
 
@@ -284,7 +283,7 @@ def test_low_order_keys_in_terms_are_refused() -> None:
     roles = SMALL.roles
     document = altered(set_to("shufflers", 0, "sealing", value="00" * 32))
     with pytest.raises(BadKey):
-        settle(signed_blindly(document, server=roles.server, shufflers=roles.shufflers))
+        verify_signatures(signed_blindly(document, server=roles.server, shufflers=roles.shufflers))
 
 
 @pytest.mark.parametrize("role", ["server", "shufflers", "board"])
@@ -294,7 +293,7 @@ def test_a_key_that_anybody_could_sign_for_does_not_settle(role: str) -> None:
     path = (role, 0) if role == "shufflers" else (role,)
     document = altered(set_to(*path, "verifying", value=(1).to_bytes(32, "little").hex()))
     with pytest.raises(BadKey, match="small order"):
-        settle(signed_blindly(document, server=roles.server, shufflers=roles.shufflers))
+        verify_signatures(signed_blindly(document, server=roles.server, shufflers=roles.shufflers))
 
 
 def test_documents_have_a_largest_size() -> None:

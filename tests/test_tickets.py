@@ -6,18 +6,12 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from coatcheck.errors import (
-    BadSignature,
-    Malformed,
-    Missing,
-    Misuse,
-    Refused,
-)
+from coatcheck.errors import BadSignature, Malformed, Missing, Misuse, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.client import Limit
-from coatcheck.protocol.steps import Progress
+from coatcheck.protocol.log.verification import VerifiedEntry, verify_bulletin
+from coatcheck.protocol.settling.rules import Progress
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
-from coatcheck.protocol.verification import VerifiedEntry, verify_bulletin
 from rounds import OPENS, SmallRound, posting_counted
 
 SMALL = SmallRound()

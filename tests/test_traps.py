@@ -12,7 +12,7 @@ from scipy.stats import binom
 from bench.traps import STRATEGIES, attack
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.protocol.traps import _EXACT, commitment, people, slack
+from coatcheck.protocol.wire.uploads import _EXACT, commitment, people, slack
 
 CHANCES = (0.4, 0.25, 0.1, 0.03, 1e-3)
 

@@ -12,15 +12,9 @@ from click.testing import CliRunner
 from coatcheck.cli import main
 from coatcheck.domains import Floats
 from coatcheck.errors import Misuse, OutsideDomain
-from coatcheck.planning.search import usual_delta
+from coatcheck.planning.budget_search import usual_delta
 from coatcheck.randomizers.choice import misses
-from coatcheck.simulation.trial import (
-    Trial,
-    box_around,
-    make_task,
-    plan_groups,
-    run_trial,
-)
+from coatcheck.simulation.trial import Trial, box_around, make_task, plan_groups, run_trial
 
 
 def city(size: int, *, seed: int) -> Floats:

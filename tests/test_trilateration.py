@@ -10,14 +10,20 @@ import pytest
 from scipy.stats import binom
 
 from coatcheck.demo import city
-from coatcheck.demo.rounding_app import RoundingApp, trilaterate
 from coatcheck.demo.scenarios import make_scenario
-from coatcheck.demo.story import trilateration
-from coatcheck.demo.trilaterator import WITHIN, Rounds, Trilaterator, densest
+from coatcheck.demo.trilateration import (
+    WITHIN,
+    RoundingApp,
+    Rounds,
+    Trilaterator,
+    densest,
+    trilaterate,
+    trilateration,
+)
 from coatcheck.domains import Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Refused
-from coatcheck.tasks.distances import measured
+from coatcheck.tasks.contract import measured
 
 PEOPLE = 150
 

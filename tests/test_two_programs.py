@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck import files
+from coatcheck import durable_files
 from coatcheck.errors import Misuse, Refused
-from coatcheck.services.person.tickets import TicketFile
+from coatcheck.services.person.store import TicketFile
 from rounds import OPENS
 from visits import SMALL, AtBoard, visit
 
@@ -20,7 +20,7 @@ def test_of_two_that_join_at_once_one_ticket_stays(
 ) -> None:
     """Two programs of one person find no ticket; the second must not take the first one's place."""
     file, first, other = TicketFile(tmp_path / "ticket"), SMALL.join(0), SMALL.join(0)
-    write, told = files.replace_file, []
+    write, told = durable_files.replace_file, []
 
     def join_too() -> None:
         with pytest.raises(Misuse, match="exists already"):
@@ -35,7 +35,7 @@ def test_of_two_that_join_at_once_one_ticket_stays(
             second.join(0.2)  # time enough for one that does not wait
         write(path, raw, mode=mode)
 
-    monkeypatch.setattr(files, "replace_file", slow)
+    monkeypatch.setattr(durable_files, "replace_file", slow)
     file.keep(first)
     second.join()
     assert told == [first]
@@ -48,7 +48,7 @@ def test_two_that_write_at_once_use_two_counters(
     monkeypatch.setattr(time, "time", lambda: float(OPENS))
     file, to = TicketFile(tmp_path / "ticket"), SMALL.join(1).keys.contact_raw
     file.keep(SMALL.join(0))
-    write = files.replace_file
+    write = durable_files.replace_file
 
     def letter() -> None:
         with suppress(Refused):
@@ -62,7 +62,7 @@ def test_two_that_write_at_once_use_two_counters(
             second.join(0.5)  # time enough for one that does not wait
         write(path, raw, mode=mode)
 
-    monkeypatch.setattr(files, "replace_file", slow)
+    monkeypatch.setattr(durable_files, "replace_file", slow)
     letter()
     second.join()
     assert file.read().written == 2

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from coatcheck.accounting.ledger import Ledger
-from coatcheck.errors import BadSignature, Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.errors import BadSignature, Equivocation, Misuse, Refused, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board, Record
 from coatcheck.protocol.client import Limit
-from coatcheck.protocol.ends import end_due
+from coatcheck.protocol.outcomes import end_due
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.services.person.tickets import TicketFile
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.person.session import Session
+from coatcheck.services.person.store import TicketFile
 from rounds import OPENS, SmallRound, check
 from visits import SMALL, URL, AtBoard, First, visit
 
@@ -75,7 +75,7 @@ def test_terms_that_are_not_in_the_boards_log_cost_nothing(tmp_path: Path, ledge
         join(path, peers, ledger=ledger)
     peers.board.log_terms(SmallRound(name="morning").round)
     peers.board.record = lambda digest: Record(0)  # type: ignore[method-assign] # noqa: ARG005 - it says so
-    with pytest.raises(TwoFaces):
+    with pytest.raises(Equivocation):
         join(path, peers, ledger=ledger)
     assert (ledger.rounds, peers.sent, path.exists()) == ((), [], False)
     peers.board = Board(sign=SMALL.roles.server.signing.sign, check=check)
@@ -121,12 +121,12 @@ def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
     mine = visit(path, peers)
     asyncio.run(mine.offer())
     peers.small = SmallRound(name="morning")
-    with pytest.raises(TwoFaces, match="other terms now than before"):
+    with pytest.raises(Equivocation, match="other terms now than before"):
         asyncio.run(mine.offer())
     peers.small = SMALL
     join(path, peers)
     peers.small = SmallRound(name="morning")
-    with pytest.raises(TwoFaces, match="other terms now than before"):
+    with pytest.raises(Equivocation, match="other terms now than before"):
         join(path, peers)
 
 
@@ -147,7 +147,7 @@ def test_terms_of_a_round_elsewhere_are_refused(tmp_path: Path, ledger: Ledger) 
 
     path, peers = tmp_path / "ticket", Stranger()
     url = URL.replace("shuffler-1", "stranger")
-    mine = Visit(url, path=path, trusted=SMALL.roles.trusted, peers=peers)
+    mine = Session(url, path=path, trusted=SMALL.roles.trusted, peers=peers)
     with pytest.raises(Refused, match=f"the terms are of the round at {URL}, not at {url}"):
         asyncio.run(mine.join((0.5, 0.5), group="riders", limit=LIMIT, ledger=ledger, patience=0))
     with pytest.raises(Refused, match="the right one"):
@@ -247,5 +247,5 @@ def test_a_ticket_of_other_terms_is_two_faces(tmp_path: Path) -> None:
         asyncio.run(one.offer())
     assert first.round.digest == SMALL.round.digest
     TicketFile(path).keep(SmallRound(name="morning").join(0))
-    with pytest.raises(TwoFaces, match="those you joined on"):
+    with pytest.raises(Equivocation, match="those you joined on"):
         _ = mine.round

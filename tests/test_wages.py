@@ -2,8 +2,14 @@
 
 import numpy as np
 
-from coatcheck.demo.scenarios import make_scenario
-from coatcheck.demo.wages import LEAST, MOST, measured, share_among, wages
+from coatcheck.demo.scenarios import (
+    HIGHEST_WAGE,
+    LOWEST_WAGE,
+    make_scenario,
+    measured,
+    share_among,
+    wages,
+)
 
 
 def test_a_wage_finds_its_place_among_deciles() -> None:
@@ -12,19 +18,19 @@ def test_a_wage_finds_its_place_among_deciles() -> None:
     assert [round(share_among(wage, deciles), 9) for wage in deciles] == [
         tenth / 10 for tenth in range(1, 10)
     ]
-    assert (share_among(LEAST, deciles), share_among(MOST, deciles)) == (0.0, 1.0)
+    assert (share_among(LOWEST_WAGE, deciles), share_among(HIGHEST_WAGE, deciles)) == (0.0, 1.0)
     assert 0.4 < share_among(19.0, deciles) < 0.5
     # Noisy deciles may go back; a share never does.
     noisy = [20.0, 12.0, *deciles[2:]]
-    shares = [share_among(wage, noisy) for wage in np.linspace(LEAST, MOST, 50)]
+    shares = [share_among(wage, noisy) for wage in np.linspace(LOWEST_WAGE, HIGHEST_WAGE, 50)]
     assert shares == sorted(shares)
 
 
 def test_true_numbers_are_exact_and_chance_is_a_third() -> None:
     """Who is told the truth is not off; two people of a crowd are a third of it apart."""
     values = wages(500, entropy=3)
-    assert values.min() >= LEAST
-    assert values.max() <= MOST
+    assert values.min() >= LOWEST_WAGE
+    assert values.max() <= HIGHEST_WAGE
     assert np.array_equal(values, wages(500, entropy=3))
     right = np.argsort(np.argsort(values[:, 0])) / 500
     found = measured(values, right, np.quantile(values, np.arange(1, 10) / 10).tolist())

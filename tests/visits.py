@@ -7,9 +7,9 @@ import msgspec
 
 from coatcheck.errors import Refused, Unavailable
 from coatcheck.protocol.board import Board
-from coatcheck.services.board.documents import Logged
-from coatcheck.services.http.client import Absent, HttpClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.documents import Logged
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import Absent, HttpClient
 from rounds import OPENS, SmallRound
 
 SMALL = SmallRound()
@@ -112,6 +112,6 @@ class AtBoard(First):
         raise Refused("no letters today")
 
 
-def visit(path: Path, peers: First) -> Visit:
+def visit(path: Path, peers: First) -> Session:
     """Begin a visit."""
-    return Visit(URL, path=path, trusted=SMALL.roles.trusted, peers=peers)
+    return Session(URL, path=path, trusted=SMALL.roles.trusted, peers=peers)

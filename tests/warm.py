@@ -108,7 +108,9 @@ def _libraries() -> list[str]:
     """Find out, in a process of its own, what the roles load that is not ours."""
     mine, theirs = os.pipe()
     if not os.fork():
-        for name in ("uvicorn", "uvloop", *(f"{_OURS}.services.{role}.service" for role in ROLES)):
+        table = importlib.import_module(f"{_OURS}.services.process").ROLES
+        roles = (place.partition(":")[0] for place in table.values())
+        for name in ("uvicorn", "uvloop", *roles):
             importlib.import_module(name)
         with os.fdopen(theirs, "w") as told:
             told.write(" ".join(name for name in sys.modules if name.split(".")[0] != _OURS))

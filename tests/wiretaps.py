@@ -10,7 +10,7 @@ from typing import Self
 
 import httpx2
 
-from coatcheck.services.http.client import HttpClient
+from coatcheck.services.web.client import HttpClient
 
 
 def free_port() -> int:

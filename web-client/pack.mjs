@@ -17,13 +17,13 @@ copyFileSync(join(here, "src/node.js"), join(dist, "node.js"));
 const tsc = createRequire(import.meta.url).resolve("typescript/lib/tsc.js");
 run(tsc, "--declaration", "--emitDeclarationOnly", "--outDir", join(dist, "types"));
 
-// Whose code is in the bundle, in the words of their licenses.
+// The licenses of the packages whose code is in the bundle.
 const packages = JSON.parse(readFileSync(join(here, "package-lock.json"), "utf8")).packages;
 const bundled = Object.keys(packages).filter((name) => /^node_modules\/@(hpke|noble)\//.test(name)).sort();
 const notices = bundled.map((name) => {
   const folder = join(here, name);
-  const file = readdirSync(folder).find((one) => /^licen[cs]e/i.test(one));
-  if (!file || !existsSync(join(folder, file))) throw new Error(`${name} has no license to pass on`);
+  const file = readdirSync(folder).find((name) => /^licen[cs]e/i.test(name));
+  if (!file || !existsSync(join(folder, file))) throw new Error(`${name} has no license file: the bundle needs one for each package`);
   return `${name.replace("node_modules/", "")} ${packages[name].version}\n\n${readFileSync(join(folder, file), "utf8")}`;
 });
 writeFileSync(join(dist, "LICENSES.txt"), notices.join(`\n${"-".repeat(72)}\n\n`));

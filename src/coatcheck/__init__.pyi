@@ -18,15 +18,15 @@ from coatcheck.errors import Refused as Refused
 from coatcheck.planning import Group as Group
 from coatcheck.planning import GroupPlan as GroupPlan
 from coatcheck.planning import plan as plan
+from coatcheck.protocol.agreement import Trust as Trust
 from coatcheck.protocol.client import Limit as Limit
-from coatcheck.protocol.trust import Trust as Trust
 from coatcheck.randomizers import BoundedResponse as BoundedResponse
 from coatcheck.randomizers import FieldwiseResponse as FieldwiseResponse
 from coatcheck.randomizers import GridResponse as GridResponse
 from coatcheck.randomizers import MinkowskiResponse as MinkowskiResponse
 from coatcheck.randomizers import Prior as Prior
 from coatcheck.randomizers import choose as choose
-from coatcheck.services.person.visit import Visit as Visit
+from coatcheck.services.person.session import Session as Session
 from coatcheck.simulation.round import simulate as simulate
 from coatcheck.tasks.download import Download as Download
 from coatcheck.tasks.learning import Learning as Learning

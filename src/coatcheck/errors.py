@@ -50,7 +50,7 @@ class Forgotten(Refused):
     """The key of a round is gone, and with it everything that was kept under it."""
 
 
-class TwoFaces(Refused):
+class Equivocation(Refused):
     """A board, a server or a shuffler showed different things to different people."""
 
 

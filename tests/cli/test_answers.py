@@ -8,8 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from coatcheck.cli import main
-from coatcheck.cli.answers import answer_text, contact_of, keep_contacts
-from coatcheck.cli.output import plain, show
+from coatcheck.cli.output import answer_text, contact_of, keep_contacts, plain, show
 from coatcheck.errors import Misuse
 
 CONTACT = "0123456789abcdef" * 8

@@ -10,13 +10,12 @@ from click.testing import CliRunner
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
 from coatcheck.errors import Refused
-from coatcheck.protocol.records import document
+from coatcheck.protocol.log.verification import VerifiedBulletin, verify_bulletin
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
-from coatcheck.services.person.board import BoardView
-from coatcheck.services.person.offer import Offer
-from coatcheck.services.person.tickets import TicketFile
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.wire.encoding import document
+from coatcheck.services.person.board_view import BoardView
+from coatcheck.services.person.session import Offer, Session
+from coatcheck.services.person.store import TicketFile
 from test_server import HONEST, LOW_ORDER, SMALL, report, ticket, upload
 
 
@@ -68,7 +67,7 @@ def test_a_visit_tells_the_ledger(tmp_path: Path) -> None:
     async def whole() -> None:
         path, trusted = tmp_path / "ticket", SMALL.roles.trusted
         url, offer = SMALL.round.address, Offer(SMALL.signed, {})
-        async with Visit(url, path=path, trusted=trusted, offer=offer) as visit:
+        async with Session(url, path=path, trusted=trusted, offer=offer) as visit:
             await visit.collect(ledger=book, retrieval=refused)
 
     with pytest.raises(Refused, match="too few"):

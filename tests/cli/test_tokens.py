@@ -6,8 +6,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from coatcheck.cli import main
-from coatcheck.services.http.problems import Problem
 from coatcheck.services.shuffler.admission import TokenAdmission
+from coatcheck.services.web.routing import Problem
 from rounds import SmallRound
 
 

@@ -26,7 +26,7 @@ from coatcheck.randomizers import (
     tuned,
 )
 from coatcheck.randomizers.baselines import BASELINES
-from coatcheck.randomizers.prediction import unit_ball
+from coatcheck.randomizers.expected_error import unit_ball
 
 SQUARE = Box((-1, -1), (1, 1))
 ODD = Ball(radius=1.0, p=3, dimension=2)

@@ -12,7 +12,7 @@ from scipy import special, stats
 from coatcheck.domains import Ball, Box, Floats, Points
 from coatcheck.entropy import seeded
 from coatcheck.randomizers.baselines.additive import Laplace, PlanarLaplace, SquareWave, Staircase
-from coatcheck.randomizers.baselines.floats import GRAIN, InverseTransform, Lifted
+from coatcheck.randomizers.baselines.inverse_transform import GRAIN, InverseTransform, Lifted
 from coatcheck.randomizers.baselines.privunit import PrivHS, PrivUnit, PrivUnitG
 
 LINE: Final = Box((-1,), (1,))

@@ -11,7 +11,7 @@ from coatcheck.domains import Ball, Box, Categories, Floats, domain_from_params
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.baselines.additive import Laplace, PlanarLaplace, SquareWave, Staircase
-from coatcheck.randomizers.baselines.floats import InverseTransform
+from coatcheck.randomizers.baselines.inverse_transform import InverseTransform
 from coatcheck.randomizers.baselines.privunit import PrivHS, PrivUnit, PrivUnitG
 from coatcheck.randomizers.contract import Decode
 

@@ -13,7 +13,7 @@ from coatcheck.domains import Ball, Box, Categories, Floats, lattice_norm_within
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import CodebookResponse, GridResponse, Prior, choose, from_params
-from coatcheck.randomizers.mixing import exp_below
+from coatcheck.randomizers.contract import exp_below
 
 TINY = Box((-1, -1), (1, 1), steps=6)
 DISC = Ball(radius=1.0, p=2, dimension=2, steps=6)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from coatcheck.accounting.laws import OwnCoin
-from coatcheck.cli.terms import describe
+from coatcheck.cli.protocol_steps import describe
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse, Refused
 from coatcheck.planning import Group, plan
 from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.protocol.messages import PayloadFormat
-from coatcheck.protocol.suites import suite_named
+from coatcheck.protocol.terms import suite_named
+from coatcheck.protocol.wire.messages import PayloadFormat
 from coatcheck.randomizers import (
     CoinResponse,
     FieldwiseResponse,
@@ -23,7 +23,7 @@ from coatcheck.randomizers import (
     from_params,
 )
 from coatcheck.randomizers.baselines import Laplace
-from coatcheck.randomizers.coin import heard, speaker
+from coatcheck.randomizers.composed import heard, speaker
 from coatcheck.simulation.round import RoleKeys, simulate, view
 from coatcheck.tasks import from_params as task_from
 from coatcheck.tasks.learning import Learning

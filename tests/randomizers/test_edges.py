@@ -17,9 +17,9 @@ from coatcheck.domains import Ball, Box, Categories
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse
-from coatcheck.randomizers.balls import LatticeBall
-from coatcheck.randomizers.caps import CapResponse
-from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
+from coatcheck.randomizers.contract import TOSSES, above, heads_for, spent
+from coatcheck.randomizers.lattice_balls import LatticeBall
+from coatcheck.randomizers.minkowski import CapResponse
 
 LINE = Box((-1,), (1,), steps=16)
 SQUARE = Box((-1, -1), (1, 1), steps=8)

@@ -21,9 +21,9 @@ from coatcheck.randomizers import (
     GridResponse,
     MinkowskiResponse,
     Randomizer,
-    balls,
+    lattice_balls,
 )
-from coatcheck.randomizers.mixing import TOSSES, exp_below, heads_for, spent
+from coatcheck.randomizers.contract import TOSSES, exp_below, heads_for, spent
 
 LINE = Box((0,), (1,), steps=8)
 TINY = Box((-1, -1), (1, 1), steps=4)
@@ -166,7 +166,7 @@ def test_the_coin_is_rounded_to_the_private_side(
 
     The second half shows that nothing is given away: the coin is the largest allowed.
     """
-    cap, whole = balls.LatticeBall(p, dimension).counts(reach, 2**19 + reach)
+    cap, whole = lattice_balls.LatticeBall(p, dimension).counts(reach, 2**19 + reach)
     heads = heads_for(epsilon, cap=cap, whole=whole)
     gain = (exp_below(epsilon) - 1) * cap
     assert 0 <= heads < TOSSES
@@ -192,7 +192,7 @@ def test_the_exponential_is_bounded_from_below_and_closely(epsilon: float) -> No
 @pytest.mark.parametrize("dimension", [1, 2, 3, 4])
 def test_lattice_balls_are_counted_right(p: float, dimension: int) -> None:
     """Formulas and enumeration agree, and the volume bounds enclose them."""
-    ball = balls.LatticeBall(p, dimension)
+    ball = lattice_balls.LatticeBall(p, dimension)
     for reach in range(6):
         every = itertools.product(range(-reach, reach + 1), repeat=dimension)
         enumerated = sum(lattice_norm_within(point, p, reach) for point in every)
@@ -208,10 +208,10 @@ def test_lattice_balls_are_counted_right(p: float, dimension: int) -> None:
 @pytest.mark.parametrize("dimension", [2, 3, 4])
 def test_volumes_enclose_the_counts_of_large_balls(dimension: int) -> None:
     """Where l2 balls are too large to count, the bounds that replace counting are safe."""
-    ball = balls.LatticeBall(2.0, dimension)
+    ball = lattice_balls.LatticeBall(2.0, dimension)
     cap, whole = 30, 60
     exact = Fraction(ball.count(cap), ball.count(whole))
-    fine = balls._FINE
+    fine = lattice_balls._FINE
     corner = ball._corner
     lower = Fraction(cap * fine - corner, whole * fine + corner) ** dimension
     upper = Fraction(cap * fine + corner, whole * fine - corner) ** dimension
@@ -224,9 +224,9 @@ def test_l1_draws_decide_boundary_words_by_more_bits() -> None:
     """A word that falls on a boundary between layers is lengthened until the layer is certain."""
     weights = (1, 2)  # the boundary is at 2^64 / 3: not a whole word
     boundary = (1 << 64) // 3
-    assert balls._layers_of(boundary, 64, [1], 3) == {0, 1}
-    assert balls._layers_of(boundary - 1, 64, [1], 3) == {0}
-    assert balls._layers_of(boundary + 1, 64, [1], 3) == {1}
+    assert lattice_balls._layers_of(boundary, 64, [1], 3) == {0, 1}
+    assert lattice_balls._layers_of(boundary - 1, 64, [1], 3) == {0}
+    assert lattice_balls._layers_of(boundary + 1, 64, [1], 3) == {1}
 
     class OnTheBoundary(type(seeded(0))):  # type: ignore[misc]
         """Always gives the word on the boundary first, then ones."""
@@ -237,7 +237,7 @@ def test_l1_draws_decide_boundary_words_by_more_bits() -> None:
             word, self.first = (boundary if self.first else 2**64 - 1), False
             return np.full(size, word, dtype=np.uint64)
 
-    drawn = balls._draw_layers(weights, 1, OnTheBoundary(0))
+    drawn = lattice_balls._draw_layers(weights, 1, OnTheBoundary(0))
     assert drawn.tolist() == [1]
 
 
@@ -247,7 +247,7 @@ def test_large_balls_are_sampled_evenly() -> None:
     False alarm about 1e-6 (five standard errors), seeds fixed.
     """
     for p, dimension in ((1.0, 6), (1.0, 60), (2.0, 3), (2.0, 8), (math.inf, 5), (1.5, 3)):
-        ball = balls.LatticeBall(p, dimension)
+        ball = lattice_balls.LatticeBall(p, dimension)
         places = ball.sample(2**19, 20_000, seeded(4)) / 2**19
         squares = (places**2).sum(axis=1)
         error = squares.std() / math.sqrt(len(squares))

@@ -21,9 +21,16 @@ from coatcheck.randomizers import (
     Randomizer,
     from_params,
 )
-from coatcheck.randomizers.cells import Cells
-from coatcheck.randomizers.density import DenseChannel, binned, cells_for, channel_of
-from coatcheck.randomizers.reading import LEARNED, geometric_median, read
+from coatcheck.randomizers.density import (
+    LEARNED,
+    Cells,
+    DenseChannel,
+    binned,
+    cells_for,
+    channel_of,
+    geometric_median,
+    read,
+)
 
 Floats = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from coatcheck.entropy import public, seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import SphereResponse, choose, from_params
 from coatcheck.randomizers.baselines import PrivUnit
-from coatcheck.randomizers.codewords import Codewords
-from coatcheck.randomizers.mixing import TOSSES, exp_below
+from coatcheck.randomizers.contract import TOSSES, exp_below
+from coatcheck.randomizers.sphere import Codewords
 
 DISC = Ball(radius=1.0, p=2, dimension=2, steps=8)
 SHORT = Ball(radius=1.0, p=2, dimension=1, steps=8)

@@ -10,8 +10,8 @@ import ray_stages
 from bench._nodes import HEAD, SECOND, Nodes
 from buckets import Bucket
 from certificates import certify
-from coatcheck.services import faults
-from coatcheck.services.runners import ray as rays
+from coatcheck.services import clock
+from coatcheck.services import ray_runner as rays
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +38,7 @@ def nodes(
     tls = {"tls_certificate": "tls.pem", "tls_key": "tls.key", "tls_ca": "tls.pem"}
     found = [str(Path(ray_stages.__file__).parent), *os.environ.get("PYTHONPATH", "").split(":")]
     root = str(Path(__file__).parents[2])
-    env = {faults.VARIABLE: str(marks), "PYTHONPATH": ":".join(filter(None, [*found, root]))}
+    env = {clock.VARIABLE: str(marks), "PYTHONPATH": ":".join(filter(None, [*found, root]))}
     files = {name: str(folder / file) for name, file in tls.items()}
     with Nodes(folder, env=env, **files) as made:
         yield made

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from coatcheck.errors import Misuse
 from coatcheck.protocol import privacy_pass
-from coatcheck.services.http.problems import MEDIA
-from coatcheck.services.person.credentials import credential
+from coatcheck.services.person.session import credential
 from coatcheck.services.shuffler.admission import PrivacyPassAdmission, admission_of
+from coatcheck.services.web.routing import MEDIA
 from issuing import TestIssuer
 from shufflers import LoneShuffler, lone_shuffler
 

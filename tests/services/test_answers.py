@@ -13,14 +13,14 @@ from answers import FENCE, Pointing, Scene
 from coatcheck.errors import Forgotten, Full, Refused, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.envelope import Bulk
-from coatcheck.protocol.parcels import REASONS
-from coatcheck.protocol.server_moves import Phase
-from coatcheck.protocol.verification import verify_bulletin
-from coatcheck.services import faults
-from coatcheck.services.server import computing, jobs, stages
-from coatcheck.tasks import References, answering, regions
+from coatcheck.protocol.log.verification import verify_bulletin
+from coatcheck.protocol.state_machine import ServerPhase
+from coatcheck.protocol.wire.uploads import REASONS
+from coatcheck.services import clock
+from coatcheck.services.server import pipeline, task_stage
+from coatcheck.tasks import References, execution
+from coatcheck.tasks.execution import Region
 from coatcheck.tasks.neighbours import Neighbours
-from coatcheck.tasks.regions import Region
 from depots import leave_room
 from repeatable import seal_each
 from rounds import Echo
@@ -112,7 +112,7 @@ def test_an_answer_goes_on_where_it_stopped(
         if name == place and comings.count(place) % 2 == 1:
             raise Lost
 
-    monkeypatch.setattr(faults, "reach", reach)
+    monkeypatch.setattr(clock, "reach", reach)
     monkeypatch.setattr(Bulk, "seal_each", seal_each)
     stops, end = 0, None
     while end is None:
@@ -147,7 +147,7 @@ def test_a_task_that_looks_only_so_far_runs_by_region(
             stopped.append(name)
             raise Lost
 
-    monkeypatch.setattr(faults, "reach", reach)
+    monkeypatch.setattr(clock, "reach", reach)
     end = None
     while end is None:
         with contextlib.suppress(Lost):
@@ -165,8 +165,8 @@ def test_a_region_that_the_task_refuses_ends_the_round(
     def answer_region(*_: object) -> None:
         raise Refused("5f3a9c is one of them")
 
-    monkeypatch.setattr(computing, "answer_region", answer_region)
-    assert jobs.answer(spread.store, spread.settings, spread.digest, FENCE) == "refused"
+    monkeypatch.setattr(task_stage, "answer_region", answer_region)
+    assert pipeline.answer(spread.store, spread.settings, spread.digest, FENCE) == "refused"
     assert "5f3a9c" not in caplog.text
     assert "Refused at" in caplog.text
     assert spread.files() == []
@@ -192,10 +192,10 @@ def test_a_depot_without_room_keeps_the_round_where_it_was(
     left = leave_room(monkeypatch, files=20)
     for _ in range(2):
         with pytest.raises(Full, match="depot"):
-            jobs.answer(scene.store, scene.settings, scene.digest, FENCE)
-        assert scene.store.round(scene.digest).phase is Phase.BATCHED
+            pipeline.answer(scene.store, scene.settings, scene.digest, FENCE)
+        assert scene.store.round(scene.digest).phase is ServerPhase.BATCHED
     left[0] = 10_000
-    assert jobs.answer(scene.store, scene.settings, scene.digest, FENCE) == "answered"
+    assert pipeline.answer(scene.store, scene.settings, scene.digest, FENCE) == "answered"
     verify_bulletin(scene.bulletin(), scene.small.round)
 
 
@@ -253,7 +253,7 @@ def test_a_late_try_of_the_task_replaces_nothing(
     scene, late = Scene(tmp_path, monkeypatch, Pointing()), Otherwise()
     whole = scene.small.server().answer(scene.raw)
     given: list[tuple[Any, ...]] = []
-    compute = computing.compute
+    compute = task_stage.compute
 
     def seen(*parts: Any) -> bytes:
         given.append(parts)
@@ -262,11 +262,11 @@ def test_a_late_try_of_the_task_replaces_nothing(
     def reach(name: str, *, alone: bool = False) -> None:
         del alone
         if name == "stage.deal" and given:
-            monkeypatch.setattr(computing, "task_of", lambda *_: late)
+            monkeypatch.setattr(task_stage, "task_of", lambda *_: late)
             compute(*given.pop())
 
-    monkeypatch.setattr(computing, "compute", seen)
-    monkeypatch.setattr(faults, "reach", reach)
+    monkeypatch.setattr(task_stage, "compute", seen)
+    monkeypatch.setattr(clock, "reach", reach)
     end = scene.make()
     assert not given
     assert len([name for name in scene.files() if name.startswith("told-")]) == 2
@@ -280,27 +280,27 @@ def test_regions_that_are_cut_otherwise_have_the_same_answers(
 
     def otherwise(places: Any, *, reach: float, count: int) -> list[Region]:
         del count
-        return regions.regions(-places[:, ::-1], reach=reach, count=2)
+        return execution.regions(-places[:, ::-1], reach=reach, count=2)
 
     whole = spread.small.server().answer(spread.raw)
-    monkeypatch.setattr(answering, "by_regions", partial(_by_regions, cut=otherwise))
+    monkeypatch.setattr(execution, "by_regions", partial(_by_regions, cut=otherwise))
     assert spread.keep(spread.make()) == whole
 
 
 def _by_regions(task: Any, estimates: Any, *, count: int, run: Any, cut: Any) -> list[References]:
     parts = cut(task.placed(estimates), reach=task.reach, count=count)
-    return [regions.joined(parts, list(run(None, parts)))]
+    return [execution.joined(parts, list(run(None, parts)))]
 
 
 def test_a_part_is_not_sealed_without_all_that_was_dealt_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is left out because a piece was."""
-    seal, scene = stages.seal, Scene(tmp_path, monkeypatch, Echo())
+    seal, scene = pipeline.seal, Scene(tmp_path, monkeypatch, Echo())
 
     def short(crate: Any, settings: Any, number: int, told: Any, pieces: Any) -> bytes:
         return seal(crate, settings, number, told, pieces[1:])
 
-    monkeypatch.setattr(stages, "seal", short)
+    monkeypatch.setattr(pipeline, "seal", short)
     with pytest.raises(Unavailable, match=r"part 0 of the bulletin is not all of it"):
         scene.make()

@@ -11,10 +11,10 @@ import pytest
 
 from asking import ask
 from coatcheck.errors import Malformed, Misuse
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey, Submission
-from coatcheck.services.board import watched
-from coatcheck.services.http.client import Answered
+from coatcheck.protocol.log.merkle import Tree
+from coatcheck.protocol.log.signed_notes import LogCheckpoint, Note, NoteKey, Submission
+from coatcheck.services.board import log
+from coatcheck.services.web.client import Answered
 from services.test_witness import KEY, LETTERS, SIGNING, Scene, run
 
 
@@ -144,7 +144,7 @@ def test_a_silent_witness_delays_nobody_who_does_not_demand_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others' word is shown while it is still awaited, also for the checkpoints after."""
-    monkeypatch.setattr(watched, "_PATIENCE", 0.2)
+    monkeypatch.setattr(log, "_PATIENCE", 0.2)
 
     async def work(scene: Scene) -> None:
         real, spoken = scene.exchange, asyncio.Event()

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from coatcheck.errors import Refused, Unavailable
-from coatcheck.protocol import manifest as manifests
 from coatcheck.protocol.agreement import read_signed
-from coatcheck.protocol.manifest import Manifest
-from coatcheck.services.batches import OUT, hand_on, part_name
-from coatcheck.services.http.client import Answered, HttpClient, taken
-from coatcheck.services.http.connections import Message
-from coatcheck.services.http.deliveries import delivery_headers
-from coatcheck.services.server.service import ServerService
+from coatcheck.protocol.wire import batches as manifests
+from coatcheck.protocol.wire.batches import Manifest
+from coatcheck.services.batch_transfer import OUT, delivery_headers, hand_on, part_name
+from coatcheck.services.server.routes import ServerService
+from coatcheck.services.server.store import ServerRound
 from coatcheck.services.settings import ServerSettings, read_settings
-from coatcheck.stores.server import ServerRound
+from coatcheck.services.web.client import Answered, HttpClient, taken
+from coatcheck.services.web.connections import Message
 from shufflers import LoneShuffler, lone_shuffler
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from asking import ask
 from coatcheck.protocol.agreement import write_signed
-from coatcheck.services.board.service import BoardService
-from coatcheck.services.cluster import make_keys
+from coatcheck.services.board.routes import BoardService
+from coatcheck.services.local_cluster import make_keys
 from coatcheck.services.settings import BoardSettings
 from rounds import SmallRound
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import HttpClient
 from service_rounds import LIMIT, QUICK, Crowd, draft
 
 
@@ -71,7 +71,7 @@ def test_a_round_by_commands(local: Cluster, tmp_path: Path) -> None:
         async with HttpClient() as peers:
             await crowd.join(peers, people=2)
             path, trusted = tmp_path / "driver", local.trusted
-            third = Visit(url, path=path, trusted=trusted, peers=peers)
+            third = Session(url, path=path, trusted=trusted, peers=peers)
             await third.join((0.5, 0.5), group="drivers", limit=LIMIT, ledger=None)
             crowd.visits.append(third)
 

@@ -10,9 +10,9 @@ import httpx2
 import pytest
 
 from coatcheck.errors import Error, Refused
-from coatcheck.protocol.receipts import Receipt
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient, ask
+from coatcheck.protocol.ticket import Receipt
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.web.client import HttpClient, ask
 from postgresql import Postgres
 from service_rounds import (
     MORTAL,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.web.client import HttpClient
 from service_rounds import MORTAL, QUICK, Crowd, draft, get, status, until
 
 

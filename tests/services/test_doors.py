@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from coatcheck.errors import Misuse
-from coatcheck.protocol.oblivious import GATEWAY_PATH
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.doors import Doors
-from coatcheck.services.http.problems import Problem
+from coatcheck.protocol.oblivious_http import GATEWAY_PATH
+from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.settings import ProcessSettings
+from coatcheck.services.web.connections import SourceLimits
+from coatcheck.services.web.routing import Problem
 from service_rounds import QUICK, get, whole_round
 
 STRANGER, PERSON = "127.0.0.2", "127.0.0.1"
@@ -32,13 +32,13 @@ class Caller:
         self.is_away = True
 
 
-def doors(**more: object) -> Doors:
+def doors(**more: object) -> SourceLimits:
     """Make doors with settings."""
     settings = {"name": "x", "connections": 6, "connections_each": 3, "requests_each": 2, **more}
-    return Doors(ProcessSettings(**settings), steady=lambda: 0.0)  # type: ignore[arg-type]
+    return SourceLimits(ProcessSettings(**settings), steady=lambda: 0.0)  # type: ignore[arg-type]
 
 
-def enter(door: Doors, host: str, count: int, *, idle: bool = True) -> list[Caller]:
+def enter(door: SourceLimits, host: str, count: int, *, idle: bool = True) -> list[Caller]:
     """Let so many connections of a host come."""
     callers = [Caller(idle=idle) for _ in range(count)]
     for one in callers:
@@ -121,7 +121,7 @@ def test_requests_of_a_source_have_a_pace() -> None:
     """Two per second, and twenty at once; others go on, and time brings more."""
     now = [0.0]
     settings = ProcessSettings(name="x", requests_each=2)
-    door = Doors(settings, steady=lambda: now[0])
+    door = SourceLimits(settings, steady=lambda: now[0])
 
     def ask(host: str, path: str = "/rounds") -> None:
         door.check({"client": (host, 1), "headers": [], "path": path})

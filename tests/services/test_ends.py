@@ -9,7 +9,8 @@ import pytest
 
 from clockwork import CLOSES, EXPIRES, Clockwork, clockwork
 from coatcheck.errors import Misuse, Refused
-from coatcheck.protocol.ends import (
+from coatcheck.protocol.keys import read_keys
+from coatcheck.protocol.outcomes import (
     FEW_REPORTS,
     LATE,
     NO_REASON,
@@ -23,8 +24,7 @@ from coatcheck.protocol.ends import (
     flaw,
     words,
 )
-from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.protocol.notices import SERVER
+from coatcheck.protocol.wire.bulletins import SERVER
 from coatcheck.services.shuffler.rounds import Abandonment
 
 FINAL = {"delivered", "ended", "published", "overtaken", "lapsed"}

@@ -10,16 +10,16 @@ import pytest
 from asking import ask
 from boards import show
 from coatcheck.errors import Refused
-from coatcheck.protocol.notices import RECIPIENT, Posting, posting_size
-from coatcheck.services.board.documents import NUMBERS
-from coatcheck.services.board.service import BoardService
-from coatcheck.services.cluster import make_keys
-from coatcheck.services.person.feeds import OwnFeed
+from coatcheck.protocol.wire.bulletins import RECIPIENT, Posting, posting_size
+from coatcheck.services.board.routes import BoardService
+from coatcheck.services.documents import NUMBERS
+from coatcheck.services.local_cluster import make_keys
+from coatcheck.services.person.letters import OwnFeed
 from coatcheck.services.settings import BoardSettings
 from rounds import SmallRound
 
 if TYPE_CHECKING:
-    from coatcheck.services.person.relayed import RelayedClient
+    from coatcheck.services.person.relay_client import RelayedClient
 
 SMALL = SmallRound()
 CROWD = SMALL.crowd(2)

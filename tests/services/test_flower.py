@@ -15,8 +15,8 @@ import pytest
 from coatcheck.domains import Ball
 from coatcheck.planning import Group, Plan, plan
 from coatcheck.protocol.client import Limit
-from coatcheck.services.cluster import Cluster
-from coatcheck.tasks.descent import Descent
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.tasks.learning import Descent
 
 # Flower and what it imports use names of others that will go away some day.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -11,18 +11,17 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from coatcheck import files
-from coatcheck.errors import Refused, TwoFaces
-from coatcheck.files import write_bytes
+from coatcheck import durable_files
+from coatcheck.durable_files import write_bytes
+from coatcheck.errors import Equivocation, Refused
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.notices import Posting
-from coatcheck.protocol.records import document
+from coatcheck.protocol.log.verification import verify_bulletin
 from coatcheck.protocol.ticket import write_ticket
-from coatcheck.protocol.verification import verify_bulletin
-from coatcheck.services.http.client import Absent, HttpClient
-from coatcheck.services.person.board import BoardView
-from coatcheck.services.person.offer import Offer
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.wire.bulletins import Posting
+from coatcheck.protocol.wire.encoding import document
+from coatcheck.services.person.board_view import BoardView
+from coatcheck.services.person.session import Offer, Session
+from coatcheck.services.web.client import Absent, HttpClient
 from rounds import SmallRound
 
 SHUFFLER = "https://shuffler-1.example"
@@ -110,13 +109,13 @@ class Scene:
             self.small.round.digest, self.tickets[1].keys.address, os.urandom(size)
         ).encode()
 
-    def visit(self, *, boards: Path | None = None) -> Visit:
+    def visit(self, *, boards: Path | None = None) -> Session:
         """Go on with the ticket, as a program that starts anew does."""
         offer = Offer(self.small.signed, {"phase": "released"})
         write_bytes(Path(f"{self.path}.offer"), document(offer), secret=True, replace=True)
         trusted = self.small.roles.trusted
         url = self.small.round.address
-        return Visit(url, path=self.path, trusted=trusted, peers=self.wire, boards=boards)
+        return Session(url, path=self.path, trusted=trusted, peers=self.wire, boards=boards)
 
 
 @pytest.fixture
@@ -146,7 +145,7 @@ def test_a_person_follows_a_board_across_rounds(scene: Scene, tmp_path: Path) ->
     assert first == scene.board.checkpoint()
     (tmp_path / "other").mkdir()
     other = Scene(tmp_path / "other")  # another round, at a board of the same key
-    with pytest.raises(TwoFaces):
+    with pytest.raises(Equivocation):
         asyncio.run(other.visit(boards=boards).read())
     assert kept.read_bytes() == first
     assert kept.with_suffix(".forked").read_bytes() == other.board.checkpoint()
@@ -177,7 +176,7 @@ def test_a_slow_disk_takes_no_newer_checkpoint_back(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rounds of a person share a folder: while one is about to write, the other has written."""
-    boards, write = tmp_path / "ledger.boards", files.replace_file
+    boards, write = tmp_path / "ledger.boards", durable_files.replace_file
     kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
     other = threading.Thread(target=lambda: asyncio.run(scene.visit(boards=boards).read()))
 
@@ -188,7 +187,7 @@ def test_a_slow_disk_takes_no_newer_checkpoint_back(
             other.join(0.5)  # time enough for one that does not wait
         write(path, raw, mode=mode)
 
-    monkeypatch.setattr(files, "replace_file", slow)
+    monkeypatch.setattr(durable_files, "replace_file", slow)
     asyncio.run(scene.visit(boards=boards).read())
     other.join()
     assert kept.read_bytes() == scene.board.checkpoint()
@@ -201,7 +200,7 @@ def test_another_log_is_refused_and_both_words_are_kept(scene: Scene, more: int)
     asyncio.run(scene.view.check_bulletin(scene.bulletin))
     first = scene.board.checkpoint()
     scene.wire.board = scene.fresh(*(scene.letter() for _ in range(more)))
-    with pytest.raises(TwoFaces, match=r"ticket\.forked"):
+    with pytest.raises(Equivocation, match=r"ticket\.forked"):
         asyncio.run(scene.visit().read())
     assert Path(f"{scene.path}.checkpoint").read_bytes() == first
     assert Path(f"{scene.path}.forked").read_bytes() == scene.wire.board.checkpoint()
@@ -212,7 +211,7 @@ def test_a_board_without_a_proof_is_refused(scene: Scene) -> None:
     asyncio.run(scene.view.follow())
     scene.board.post(scene.letter(), scene.small.round)
     scene.wire.documents[f"{scene.view.url}/proofs/consistency?old=2&new=3"] = b"{}"
-    with pytest.raises(TwoFaces, match="no proof"):
+    with pytest.raises(Equivocation, match="no proof"):
         asyncio.run(scene.view.follow())
 
 
@@ -222,7 +221,7 @@ def test_a_writer_sees_the_letter_in_the_log(scene: Scene) -> None:
     asyncio.run(scene.visit().write(b"hello", to=to))
     assert any("inclusion?place=2&size=3" in url for url in scene.wire.asked)
     scene.wire.post = lambda raw, round_: 0  # noqa: ARG005 - it says it did
-    with pytest.raises(TwoFaces):
+    with pytest.raises(Equivocation):
         asyncio.run(scene.visit().write(b"again", to=to))
 
 
@@ -264,7 +263,7 @@ def test_other_terms_are_refused(scene: Scene) -> None:
     signed = {**msgspec.to_builtins(scene.small.signed), "document": "{}"}
     offer = {"signed": signed, "status": {}}
     scene.wire.documents[scene.small.round.address] = json.dumps(offer).encode()
-    with pytest.raises(TwoFaces, match="other terms"):
+    with pytest.raises(Equivocation, match="other terms"):
         asyncio.run(scene.visit().offer())
 
 
@@ -275,5 +274,5 @@ def test_an_offer_without_a_ticket_is_of_no_round(tmp_path: Path, scene: Scene) 
     offer = {"signed": msgspec.to_builtins(scene.small.signed), "status": {}}
     url, trusted = scene.small.round.address, scene.small.roles.trusted
     scene.wire.documents[url] = json.dumps(offer).encode()
-    visit = Visit(url, path=path, trusted=trusted, peers=scene.wire)
+    visit = Session(url, path=path, trusted=trusted, peers=scene.wire)
     assert asyncio.run(visit.offer()).signed == scene.small.signed

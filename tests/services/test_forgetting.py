@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.protocol.agreement import settle
-from coatcheck.protocol.parcels import Upload
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
+from coatcheck.protocol.agreement import verify_signatures
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.web.client import HttpClient
 from disks import Disk
 from postgresql import Postgres
 from service_rounds import MORTAL, Crowd, until
@@ -38,7 +38,7 @@ def test_nothing_is_left_of_a_round(kind: str, postgres: Postgres, tmp_path: Pat
                 crowd = Crowd(cluster, url)
                 await crowd.join(peers, people=5)
                 await check_everything(crowd, people=5)
-                round_ = settle((await crowd.visits[0].offer(patience=60)).signed)
+                round_ = verify_signatures((await crowd.visits[0].offer(patience=60)).signed)
                 await peers.close()
                 folders = [tmp_path / f"{name}.rounds" for name in ("shuffler-1", "server")]
                 # The keys are the last to go: the board has the answers before.

@@ -20,10 +20,10 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.http.problems import KINDS
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import HttpClient
+from coatcheck.services.web.routing import KINDS
 from service_rounds import (
     LIMIT,
     PATIENCE,
@@ -58,7 +58,7 @@ def url(local: Cluster) -> str:
 @pytest.fixture(scope="module")
 def ticket(local: Cluster, url: str) -> Ticket:
     """A ticket whose report nobody has sent yet."""
-    visit = Visit(url, path=local.folder / "unsent", trusted=local.trusted)
+    visit = Session(url, path=local.folder / "unsent", trusted=local.trusted)
 
     async def made() -> Ticket:
         async with visit:

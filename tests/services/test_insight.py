@@ -8,7 +8,7 @@ import pytest
 
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.drafting import draft_work
-from coatcheck.services.server.insight import task_of
+from coatcheck.services.server.task_stage import task_of
 from coatcheck.services.settings import ServerSettings
 from coatcheck.tasks.learning import Learning
 

@@ -11,21 +11,20 @@ import pytest
 from msgspec.structs import replace
 
 from coatcheck.errors import BadSignature, Malformed, Refused, Unavailable
+from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.notices import heading_size
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.receipts import Receipt
-from coatcheck.protocol.room import sizes_of
-from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import verify_batch
-from coatcheck.services.http.client import HttpClient, NotTaken
-from coatcheck.services.person.offer import Offer
-from coatcheck.services.person.visit import Visit
-from coatcheck.services.shuffler import service as of_shuffler
+from coatcheck.protocol.log.verification import verify_batch
+from coatcheck.protocol.ticket import Receipt
+from coatcheck.protocol.wire.batches import sizes_of
+from coatcheck.protocol.wire.bulletins import heading_size
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.person.session import Offer, Session
+from coatcheck.services.shuffler import routes as of_shuffler
 from coatcheck.services.shuffler.admission import TokenAdmission, admission_of
-from coatcheck.services.shuffler.jobs import release
-from coatcheck.stores.shuffler import Verdict
-from coatcheck.stores.vault import Vault
+from coatcheck.services.shuffler.pipeline import release
+from coatcheck.services.shuffler.store import Verdict
+from coatcheck.services.web.client import HttpClient, NotTaken
+from coatcheck.stores.round_keys import RoundKeys
 from rounds import OPENS, SmallRound, released
 from shufflers import LoneShuffler, lone_shuffler
 
@@ -161,7 +160,7 @@ def test_who_was_certainly_not_taken_is_told(first: Exception, tmp_path: Path) -
     made = SmallRound()
     offer = Offer(made.signed, {})
     peers = _Telling(first, Refused("closed"))
-    visit = Visit("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
+    visit = Session("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
     visit.prepare(made.invitations[0], (0.5, 0.5), ledger=None)
     if not isinstance(first, NotTaken):
         assert not asyncio.run(visit.hand_in(made.round, token=str(first))).receipt
@@ -328,7 +327,7 @@ def test_people_are_not_told_where_keys_are(tmp_path: Path, caplog: Any) -> None
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            lone.service.store.vault = Vault(tmp_path / "hidden", prepared=True)
+            lone.service.store.vault = RoundKeys(tmp_path / "hidden", prepared=True)
             for _ in range(2):
                 status, body = await lone.ask(ticket(lone))
                 assert status == 503

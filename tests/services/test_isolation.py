@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from coatcheck.errors import Forgotten, Misuse, Refused, Unavailable
-from coatcheck.protocol.agreement import read_signed, settle
-from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.protocol.shuffler_moves import Phase
-from coatcheck.services.cluster import make_keys
-from coatcheck.services.http.problems import Problem
-from coatcheck.services.keyring import Keyring
-from coatcheck.services.leadership import Leadership
+from coatcheck.protocol.agreement import read_signed, verify_signatures
+from coatcheck.protocol.keys import read_keys
+from coatcheck.protocol.state_machine import ShufflerPhase
+from coatcheck.services.database_writer import Leadership
+from coatcheck.services.local_cluster import make_keys
+from coatcheck.services.settings import Keyring
 from coatcheck.services.shuffler.admission import TokenAdmission
-from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from coatcheck.services.shuffler.routes import ShufflerService
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.services.web.routing import Problem
 from service_rounds import PATIENCE
 from shufflers import LoneShuffler, lone_shuffler
 
@@ -49,7 +49,7 @@ def test_terms_with_another_sealing_key_are_not_stored(tmp_path: Path) -> None:
                 await lone.service.sign(read_signed(signed))
             with pytest.raises(Misuse, match="sealing key"):
                 await lone.service.open_round(
-                    settle(read_signed(signed)).digest.hex(), read_signed(signed)
+                    verify_signatures(read_signed(signed)).digest.hex(), read_signed(signed)
                 )
             assert len(lone.service.store.rounds()) == 1
             await lone.service.step()
@@ -65,7 +65,7 @@ def test_a_bad_round_in_the_store_stops_no_other(
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             signed = strange(lone)
-            digest = settle(read_signed(signed)).digest
+            digest = verify_signatures(read_signed(signed)).digest
             fence = lone.service.leadership.fence
             lone.service.store.begin(ShufflerRound(digest, "strange", signed), fence=fence)
             await lone.service.step()
@@ -100,7 +100,7 @@ def test_a_key_goes_when_its_rounds_are_over(tmp_path: Path) -> None:
             await asyncio.wait_for(service.leadership.renew(), PATIENCE)
             assert service.leadership.leads
             live = service.found(lone.round.digest.hex())
-            assert (live.stored.phase, live.hop) == (Phase.ABANDONED, None)
+            assert (live.stored.phase, live.hop) == (ShufflerPhase.ABANDONED, None)
             await service.peers.close()
 
     asyncio.run(whole())
@@ -121,7 +121,7 @@ def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
             await service.leadership.end()
             healed = again(lone, "fresh.key", "shuffler-1.key")
             await healed.leadership.renew()
-            assert healed.found(lone.round.digest.hex()).stored.phase is Phase.OPEN
+            assert healed.found(lone.round.digest.hex()).stored.phase is ShufflerPhase.OPEN
             await service.peers.close()
             await healed.peers.close()
 
@@ -152,7 +152,7 @@ def test_a_round_whose_key_is_gone_is_given_up(
             assert set(await lone.upload(1)) == {425}
             await lone.service.load()
             await lone.service.step()
-            assert lone.live.stored.phase is Phase.ABANDONED
+            assert lone.live.stored.phase is ShufflerPhase.ABANDONED
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(whole())
@@ -169,7 +169,7 @@ def test_a_batch_whose_key_is_gone_is_given_up(tmp_path: Path) -> None:
             lone.service.store.vault.destroy(lone.round.digest, "batch")
             assert await lone.wait(1) == "released"  # the step fails, and the next look knows why
             await lone.service.step()
-            assert lone.live.stored.phase is Phase.ABANDONED
+            assert lone.live.stored.phase is ShufflerPhase.ABANDONED
 
     asyncio.run(whole())
 
@@ -195,7 +195,7 @@ def test_a_key_that_could_not_be_removed_is_removed_later(tmp_path: Path) -> Non
             for _ in range(3):
                 with suppress(Unavailable):
                     await lone.service.step()
-            assert lone.live.stored.phase is Phase.ABANDONED
+            assert lone.live.stored.phase is ShufflerPhase.ABANDONED
             with pytest.raises(Forgotten):
                 vault.key(digest)
 
@@ -266,7 +266,7 @@ def test_terms_with_another_address_or_admission_are_not_signed(
             strange = read_signed(lone.terms(tmp_path, 3, name="strange"))
             for name, value in own.items():
                 setattr(lone.service, name, value)
-            digest = settle(strange).digest.hex()
+            digest = verify_signatures(strange).digest.hex()
             with pytest.raises(Refused, match=match):
                 await lone.service.sign(strange)
             with pytest.raises(Refused, match=match):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Unavailable
-from coatcheck.protocol.manifest import PART
-from coatcheck.services import faults
-from coatcheck.services.workers import shared_pool
+from coatcheck.protocol.wire.batches import PART
+from coatcheck.services import clock
+from coatcheck.services.worker_pools import shared_pool
 from depots import MUCH, stored
 from large_batch import LargeBatch
 
@@ -24,7 +24,7 @@ def test_processes_that_are_killed_cost_time_only(
     folder.mkdir()
     for place in PLACES:
         (folder / f"stage.{place}").touch()
-    monkeypatch.setenv(faults.VARIABLE, str(folder))
+    monkeypatch.setenv(clock.VARIABLE, str(folder))
     shared_pool.cache_clear()
     end, told = None, []
     while end is None:

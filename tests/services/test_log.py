@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from coatcheck.services.http.app import Service
-from coatcheck.services.metrics import Metrics
+from coatcheck.services.telemetry import Metrics
+from coatcheck.services.web.app import Service
 
 
 def test_an_unforeseen_error_is_logged_without_its_message(

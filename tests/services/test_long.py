@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from coatcheck.services.http.connections import MOST, respond_long
-from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import Long
+from coatcheck.services.web.connections import MOST, respond_long
+from coatcheck.services.web.routing import Long, Problem
 
 RAW = os.urandom((1 << 20) + 7)
 

@@ -7,8 +7,8 @@ import pytest
 
 from clockwork import CLOSES, Clockwork, clockwork
 from coatcheck.errors import Unavailable
-from coatcheck.protocol.ends import OPERATOR
-from coatcheck.protocol.notices import ABANDONED, ANSWERED, Heading
+from coatcheck.protocol.outcomes import OPERATOR
+from coatcheck.protocol.wire.bulletins import ABANDONED, ANSWERED, Heading
 
 
 async def answered(works: Clockwork, monkeypatch: pytest.MonkeyPatch, *, taken: bool) -> bytes:

@@ -10,12 +10,12 @@ import httpx2
 import pytest
 
 from boards import show
-from coatcheck.protocol.notices import Posting, posting_size
-from coatcheck.services.board import mail
-from coatcheck.services.board.documents import AT_ONCE
-from coatcheck.services.board.service import BoardService
+from coatcheck.protocol.wire.bulletins import Posting, posting_size
+from coatcheck.services.board import letters as board_letters
+from coatcheck.services.board.routes import BoardService
 from coatcheck.services.clock import Clock
-from coatcheck.services.cluster import make_keys
+from coatcheck.services.documents import AT_ONCE
+from coatcheck.services.local_cluster import make_keys
 from coatcheck.services.settings import BoardSettings
 from rounds import SmallRound
 
@@ -80,7 +80,7 @@ def test_letters_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     async def whole() -> None:
         async with served(tmp_path, each=9) as (scene, http):
             size = posting_size(scene.small.round)
-            monkeypatch.setattr(mail, "PAGE", 3 * size + 1)
+            monkeypatch.setattr(board_letters, "PAGE", 3 * size + 1)
             letters = [scene.letter() for _ in range(7)]
             for number, raw in enumerate(letters, start=2):
                 answer = await http.post(scene.url, content=raw)

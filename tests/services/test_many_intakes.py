@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Error
-from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.agreement import read_signed, verify_signatures
 from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.terms import Round
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient, patiently
-from coatcheck.stores.shuffler import ShufflerStore, Verdict
+from coatcheck.protocol.ticket import Receipt
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.shuffler.store import ShufflerStore, Verdict
+from coatcheck.services.web.client import HttpClient, patiently
 from postgresql import Postgres
 from service_rounds import PATIENCE, QUICK, draft, until
 
@@ -63,7 +63,7 @@ def test_two_processes_take_uploads_while_they_are_killed(
             digest = bytes.fromhex(url.rpartition("/")[2])
             path = f"/rounds/{digest.hex()}/uploads"
             held = ShufflerStore(store, tmp_path / "shuffler-1.rounds")
-            round_ = settle(read_signed(held.round(digest).signed))
+            round_ = verify_signatures(read_signed(held.round(digest).signed))
             everybody = uploads(round_)
             where = [cluster.url(name) + path for name in PROCESSES]
             peers = HttpClient(timeout=10)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from coatcheck.services.board.proofs import PROOFS
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.app import App
-from coatcheck.services.http.problems import KINDS, MEDIA, Problem
-from coatcheck.services.run import ROLES, build
+from coatcheck.services.board.log import PROOFS
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.process import ROLES, build
+from coatcheck.services.web.app import App
+from coatcheck.services.web.routing import KINDS, MEDIA, Problem
 
 EXPECTED = {
     "shuffler": {

@@ -17,9 +17,9 @@ from playwright.sync_api import sync_playwright
 
 from coatcheck.cli import main
 from coatcheck.errors import Misuse
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.operators import NOBODY, Operators
-from coatcheck.services.tracing import traces
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.telemetry import traces
+from coatcheck.services.web.app import NOBODY, Operators
 from service_rounds import QUICK, draft, get, logs, post, whole_round
 from web.browser import needed
 from web.page_run import violations

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from coatcheck.errors import Refused, Unavailable
-from coatcheck.services.http.client import Absent, HttpClient, NotTaken, ask
+from coatcheck.services.web.client import Absent, HttpClient, NotTaken, ask
 
 
 class Hostile(BaseHTTPRequestHandler):

@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from coatcheck.errors import Unavailable
-from coatcheck.services.http.client import Answered
-from coatcheck.services.http.origins import origin_of
-from coatcheck.services.relay.pipes import Pipes
+from coatcheck.services.relay import Pipes
+from coatcheck.services.web.client import Answered, origin_of
 
 PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\nhi"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"

@@ -11,18 +11,16 @@ import pytest
 from bench._nodes import Nodes
 from buckets import Bucket
 from coatcheck.errors import Unavailable
-from coatcheck.protocol import manifest as manifests
 from coatcheck.protocol.envelope import Bulk
-from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.services.runners import runner_of
-from coatcheck.services.runners.contract import Runner
-from coatcheck.services.server import answering
-from coatcheck.services.server.answering import Answering
+from coatcheck.protocol.keys import read_keys
+from coatcheck.protocol.wire import batches as manifests
+from coatcheck.services.server import pipeline
+from coatcheck.services.server.pipeline import Answering
+from coatcheck.services.server.store import ServerStore
 from coatcheck.services.settings import RaySettings
-from coatcheck.services.shuffler import release as releases
-from coatcheck.services.shuffler.release import Release
-from coatcheck.services.workers import shared_pool
-from coatcheck.stores.server import ServerStore
+from coatcheck.services.shuffler import pipeline as releases
+from coatcheck.services.shuffler.pipeline import Release
+from coatcheck.services.worker_pools import Runner, runner_of, shared_pool
 from large import Large
 from large_batch import LargeBatch
 from ray_stages import BITS, SIZE, Losing, leaks
@@ -46,7 +44,7 @@ def in_small_parts(nodes: Nodes, marks: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(manifests, "_BITS", BITS)
     monkeypatch.setattr(Bulk, "seal_each", seal_each)
-    for module in (releases, answering):
+    for module in (releases, pipeline):
         monkeypatch.setattr(module, "PART", SIZE)
         monkeypatch.setattr(module, "runner_of", losing)
 

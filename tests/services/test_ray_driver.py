@@ -11,12 +11,11 @@ import pytest
 
 from coatcheck import __version__
 from coatcheck.errors import Unavailable
-from coatcheck.services.runners import ray as rays
-from coatcheck.services.runners.contract import run_stage
-from coatcheck.services.runners.driver import READY, do_part
-from coatcheck.services.runners.ray import Driver, Ray
+from coatcheck.services import ray_runner as rays
+from coatcheck.services.ray_runner import READY, Driver, Ray, do_part
 from coatcheck.services.settings import RaySettings, Settings
-from coatcheck.stores.crate import Crate
+from coatcheck.services.worker_pools import run_stage
+from coatcheck.stores.blobs import SealedFiles
 from ray_stages import failing, whose
 
 CLUSTER = RaySettings(address="127.0.0.2:1", token="some.token")  # noqa: S106 - the name of a file
@@ -149,7 +148,7 @@ def test_a_stage_without_the_folder_of_keys_is_tried_again(tmp_path: Path) -> No
         run_stage(reading, settings, bytes(32), ())
 
 
-def reading(crate: Crate, settings: Settings) -> bytes:
+def reading(crate: SealedFiles, settings: Settings) -> bytes:
     """A stage that reads a key."""
     del settings
     return crate.key().secret

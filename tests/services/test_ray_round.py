@@ -10,11 +10,11 @@ from bench._nodes import HEAD, Nodes
 from bench._reports import in_groups, uploads
 from certificates import certify
 from coatcheck.protocol.agreement import read_signed
-from coatcheck.protocol.manifest import PART
-from coatcheck.protocol.notices import ANSWERED, Heading
-from coatcheck.services.cluster import Cluster
+from coatcheck.protocol.wire.batches import PART
+from coatcheck.protocol.wire.bulletins import ANSWERED, Heading
+from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.settings import ShufflerSettings, read_settings
-from coatcheck.stores.shuffler import ShufflerStore
+from coatcheck.services.shuffler.store import ShufflerStore
 from service_rounds import QUICK, get, status, until
 
 # Libraries of others use names that will go away some day.

@@ -12,11 +12,9 @@ import pytest
 from certificates import certify
 from coatcheck import __version__
 from coatcheck.errors import Misuse, Refused, Unavailable
-from coatcheck.services.runners import check_runner
-from coatcheck.services.runners.contract import elsewhere
-from coatcheck.services.runners.driver import do_part, environment
-from coatcheck.services.runners.knock import knock
+from coatcheck.services.ray_runner import do_part, environment, probe
 from coatcheck.services.settings import RaySettings, Settings, ShufflerSettings, read_settings
+from coatcheck.services.worker_pools import check_runner, elsewhere
 from ray_stages import whose
 
 
@@ -130,4 +128,4 @@ def test_a_cluster_without_tls_is_told(tmp_path: Path) -> None:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         files: dict[str, Any] = {"tls_certificate": pem, "tls_key": key, "tls_ca": pem}
         with pytest.raises(Unavailable, match=f"at {address} does not speak TLS with us: "):
-            knock(RaySettings(address=address, token="token", **files))  # noqa: S106 - a file
+            probe(RaySettings(address=address, token="token", **files))  # noqa: S106 - a file

@@ -10,13 +10,12 @@ import pytest
 from bench._nodes import HEAD, Nodes
 from certificates import certify
 from coatcheck.errors import Full, Unavailable
-from coatcheck.services.runners import ray as rays
-from coatcheck.services.runners import runner_of
-from coatcheck.services.runners.contract import Given, Stage
+from coatcheck.services import ray_runner as rays
 from coatcheck.services.settings import RaySettings, Settings
-from coatcheck.stores.crate import Crate
-from coatcheck.stores.places import open_depot
-from coatcheck.stores.vault import Vault
+from coatcheck.services.worker_pools import Given, Stage, runner_of
+from coatcheck.stores import open_blobs
+from coatcheck.stores.blobs import SealedFiles
+from coatcheck.stores.round_keys import RoundKeys
 from ray_stages import failing, leaks, whose
 
 pytestmark = [
@@ -48,7 +47,7 @@ class Parts:
     def run(self, stage: Stage, parts: Iterable[Given]) -> None:
         """Do parts, with the settings as they are now."""
         url, keys, place = self.settings.places
-        crate = Crate(Vault(keys), open_depot(place, url=url, keys=keys), bytes(32))
+        crate = SealedFiles(RoundKeys(keys), open_blobs(place, url=url, keys=keys), bytes(32))
         runner = runner_of(self.settings, crate, little=False)
         runner.run(stage, parts, lambda _, result: self.told.append(result))
 

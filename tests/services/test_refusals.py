@@ -7,17 +7,16 @@ import pytest
 
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol.agreement import write_signed
-from coatcheck.protocol.ends import OPERATOR, TASK, flaw
-from coatcheck.protocol.manifest import Batch
-from coatcheck.protocol.notices import ABANDONED, REFUSED, SERVER
-from coatcheck.protocol.server_moves import Phase
-from coatcheck.protocol.verification import verify_bulletin
-from coatcheck.services.batches import IN, part_name
-from coatcheck.services.keyring import Keyring
-from coatcheck.services.server import answering, computing, stages
-from coatcheck.services.server import jobs as server_jobs
-from coatcheck.services.settings import ServerSettings
-from coatcheck.stores.server import ServerRound, ServerStore
+from coatcheck.protocol.log.verification import verify_bulletin
+from coatcheck.protocol.outcomes import OPERATOR, TASK, flaw
+from coatcheck.protocol.state_machine import ServerPhase
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.bulletins import ABANDONED, REFUSED, SERVER
+from coatcheck.services.batch_transfer import IN, part_name
+from coatcheck.services.server import pipeline, task_stage
+from coatcheck.services.server import pipeline as server_jobs
+from coatcheck.services.server.store import ServerRound, ServerStore
+from coatcheck.services.settings import Keyring, ServerSettings
 from rounds import Echo, SmallRound
 
 
@@ -56,9 +55,9 @@ class Scene:
                 del estimates
                 raise error
 
-        for module in (server_jobs, answering, computing, stages):
+        for module in (server_jobs, pipeline, task_stage, pipeline):
             monkeypatch.setattr(module, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
-        monkeypatch.setattr(computing, "task_of", lambda work, settings: Failing())  # noqa: ARG005 - one task
+        monkeypatch.setattr(task_stage, "task_of", lambda work, settings: Failing())  # noqa: ARG005 - one task
 
     def answer(self) -> str:
         """Try to answer."""
@@ -87,7 +86,7 @@ def test_what_the_task_refuses_is_told_to_people(
     assert scene.answer() == "refused"
     bulletin = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round)
     assert bulletin.heading.outcome == REFUSED
-    assert scene.store.rounds()[0].phase is Phase.REFUSED
+    assert scene.store.rounds()[0].phase is ServerPhase.REFUSED
     assert "5f3a9c" not in caplog.text
 
 
@@ -101,7 +100,7 @@ def test_what_may_pass_or_be_mended_is_tried_again_until_the_time_is_over(
     scene = Scene(tmp_path, monkeypatch, error)
     with pytest.raises((Error, ZeroDivisionError, MemoryError)):
         scene.answer()
-    assert scene.store.rounds()[0].phase is Phase.BATCHED
+    assert scene.store.rounds()[0].phase is ServerPhase.BATCHED
     assert server_jobs.refuse(scene.store, scene.settings, scene.digest, 1) == "refused"
     heading = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round).heading
     assert (heading.outcome, heading.reason, heading.who) == (REFUSED, TASK, SERVER)

@@ -10,21 +10,22 @@ from typing import Any
 import pytest
 
 from asking import ask
-from coatcheck.protocol.binary_http import Request, Response
+from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.oblivious import (
+from coatcheck.protocol.oblivious_http import (
     GATEWAY_PATH,
     SIZES,
+    Request,
+    Response,
     SealedRequest,
     read_keys,
     seal_request,
 )
-from coatcheck.protocol.suites import CLASSICAL
-from coatcheck.protocol.trust import Trust
-from coatcheck.services.http.client import Answered
-from coatcheck.services.http.gateway import SignedKeys
-from coatcheck.services.http.problems import OHTTP_KEY
+from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.services.settings import RelaySettings
+from coatcheck.services.web.client import Answered
+from coatcheck.services.web.gateway import SignedKeys
+from coatcheck.services.web.routing import OHTTP_KEY
 from relay_scene import BOARD, SEALED, Relayed, Scene, get, run
 
 
@@ -231,7 +232,7 @@ def test_the_relay_gives_everybody_the_same_keys(
 ) -> None:
     """It fetches them once, and again when the gateway says that it has others."""
     now = [50.0]
-    monkeypatch.setattr("coatcheck.services.relay.service.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("coatcheck.services.relay.time.monotonic", lambda: now[0])
     where = "/gateways/127.0.0.1:7"
 
     async def whole() -> None:

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.person.relayed import RelayedClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.relay_client import RelayedClient
+from coatcheck.services.person.session import Session
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, SPARE, draft
 
 
@@ -19,7 +19,7 @@ def test_a_whole_cascade_goes_through_a_relay(tmp_path: Path) -> None:
         async def one(number: int, group: str) -> tuple[int, int]:
             path = tmp_path / f"{group}-{number}"
             client = RelayedClient(relay, first=url, trusted=local.trusted)
-            visit = Visit(url, path=path, trusted=local.trusted, peers=client)
+            visit = Session(url, path=path, trusted=local.trusted, peers=client)
             ticket = await visit.join(
                 (0.25, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE
             )

@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 
 from coatcheck.errors import Misuse, Refused, Unavailable
-from coatcheck.protocol.binary_http import Request, Response
-from coatcheck.protocol.oblivious import message_size
-from coatcheck.protocol.trust import Trust
-from coatcheck.services.board.documents import NUMBERS
-from coatcheck.services.http.client import BULK, Answered
-from coatcheck.services.http.gateway import UNTIL
-from coatcheck.services.http.origins import apart, origin_of
-from coatcheck.services.person.relayed import RelayedClient
-from coatcheck.services.relay.service import RelayService
+from coatcheck.protocol.agreement import Trust
+from coatcheck.protocol.oblivious_http import Request, Response, message_size
+from coatcheck.services.documents import NUMBERS
+from coatcheck.services.person.relay_client import RelayedClient
+from coatcheck.services.relay import RelayService
 from coatcheck.services.settings import RelaySettings
+from coatcheck.services.web.client import BULK, Answered, apart, origin_of
+from coatcheck.services.web.gateway import UNTIL
 from relay_scene import BOARD, Relayed, Scene, run
 
 
@@ -33,7 +31,7 @@ def test_a_client_takes_keys_of_the_right_role_only(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that nobody trusted signed, or the wrong role, are refused before anything is sent."""
-    monkeypatch.setattr("coatcheck.services.person.relayed.time.time", lambda: scene.now)
+    monkeypatch.setattr("coatcheck.services.person.relay_client.time.time", lambda: scene.now)
     key = scene.board.keyring.current.signing.public_raw
     url = f"{BOARD}/checkpoint"
 

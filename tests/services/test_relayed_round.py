@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.protocol.oblivious import SIZES
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.person import retrieval
-from coatcheck.services.person.relayed import RelayedClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.oblivious_http import SIZES
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person import board_view
+from coatcheck.services.person.relay_client import RelayedClient
+from coatcheck.services.person.session import Session
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 from wiretaps import Wiretap, from_address
 
@@ -33,7 +33,7 @@ class Tapped:
     local: Cluster
     taps: dict[str, Wiretap]
     url: str
-    visits: list[Visit]
+    visits: list[Session]
     found: list[Any]
 
     def records(self, name: str) -> bytes:
@@ -65,14 +65,14 @@ async def _hold(made: Tapped) -> None:
     people = made.local.folder / "people"
     people.mkdir()
 
-    async def join(number: int) -> Visit:
+    async def join(number: int) -> Session:
         visit = _visit(made, number)
         group = GROUPS[number % 2]
         await visit.join((0.25, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
         return visit
 
     made.visits = list(await asyncio.gather(*(join(n) for n in range(2 * PEOPLE))))
-    ways = [retrieval.one_entry, retrieval.whole_board, retrieval.by_size]
+    ways = [board_view.one_entry, board_view.whole_board, board_view.by_size]
     made.found = await asyncio.gather(
         *(
             visit.collect(patience=PATIENCE, retrieval=ways[number % 3])
@@ -89,11 +89,11 @@ async def _hold(made: Tapped) -> None:
         await visit._peers.close()
 
 
-def _visit(made: Tapped, number: int) -> Visit:
+def _visit(made: Tapped, number: int) -> Session:
     trusted, http = made.local.trusted, from_address(HOMES[number])
     peers = RelayedClient(made.local.url("relay"), first=made.url, trusted=trusted, http=http)
     path = made.local.folder / "people" / f"ticket-{number}"
-    return Visit(made.url, path=path, trusted=trusted, peers=peers)
+    return Session(made.url, path=path, trusted=trusted, peers=peers)
 
 
 def test_no_role_sees_a_person(tapped: Tapped) -> None:
@@ -153,14 +153,14 @@ def test_one_entry_is_asked_for_through_a_relay_only(tapped: Tapped) -> None:
     """Without one the client refuses before it asks, and the ticket remembers the relay."""
     number = 1
     path, trusted = tapped.visits[number].path, tapped.local.trusted
-    remembered = Visit(tapped.url, path=path, trusted=trusted)
+    remembered = Session(tapped.url, path=path, trusted=trusted)
     assert isinstance(remembered._peers, RelayedClient)
     asyncio.run(remembered._peers.close())
     Path(f"{path}.relay").rename(f"{path}.away")
 
     async def direct() -> None:
-        async with Visit(tapped.url, path=path, trusted=trusted) as visit:
-            await visit.collect(retrieval=retrieval.one_entry)
+        async with Session(tapped.url, path=path, trusted=trusted) as visit:
+            await visit.collect(retrieval=board_view.one_entry)
 
     with pytest.raises(Misuse, match="give a relay"):
         asyncio.run(direct())
@@ -172,7 +172,7 @@ def test_every_way_gives_the_same_answer(tapped: Tapped) -> None:
 
     async def whole() -> None:
         visit = _visit(tapped, 0)
-        found = [await visit.collect(retrieval=way) for way in retrieval.RETRIEVALS.values()]
+        found = [await visit.collect(retrieval=way) for way in board_view.RETRIEVALS.values()]
         assert found == [tapped.found[0]] * 3
         await visit._peers.close()
 

@@ -5,23 +5,20 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Full, Unavailable
-from coatcheck.protocol import manifest as manifests
 from coatcheck.protocol.agreement import write_signed
-from coatcheck.protocol.manifest import PART, Batch
-from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.shuffler import Shuffler
-from coatcheck.protocol.shuffler_moves import Phase
-from coatcheck.services import faults
-from coatcheck.services.batches import IN, OUT, part_name
-from coatcheck.services.keyring import Keyring
-from coatcheck.services.runners import runner_of
-from coatcheck.services.runners.hands import Inline, Pool
-from coatcheck.services.settings import ShufflerSettings
-from coatcheck.services.shuffler import release as releases
-from coatcheck.services.shuffler import stages
-from coatcheck.services.shuffler.release import Release
-from coatcheck.services.workers import shared_pool
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from coatcheck.protocol.state_machine import ShufflerPhase
+from coatcheck.protocol.wire import batches as manifests
+from coatcheck.protocol.wire.batches import PART, Batch
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services import clock
+from coatcheck.services.batch_transfer import IN, OUT, part_name
+from coatcheck.services.settings import Keyring, ShufflerSettings
+from coatcheck.services.shuffler import pipeline
+from coatcheck.services.shuffler import pipeline as releases
+from coatcheck.services.shuffler.pipeline import Release
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.services.worker_pools import Inline, Pool, runner_of, shared_pool
 from depots import MUCH, leave_room, stored
 from large import Large
 from rounds import OPENS, SmallRound
@@ -43,7 +40,7 @@ class Scene:
             def __init__(self) -> None:
                 self._pairs = {keys.signing.public_raw.hex(): keys}
 
-        for module in (releases, stages):
+        for module in (releases, pipeline):
             monkeypatch.setattr(module, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
         self.folder = folder
         self.settings = ShufflerSettings(
@@ -94,7 +91,7 @@ class Scene:
         for ticket in more:
             self.store.put([self._vetted(ticket, 0)])
         self.store.move(self.digest, "close", fence=FENCE)
-        self.role.state.phase = Phase.OPEN
+        self.role.state.phase = ShufflerPhase.OPEN
         for ticket in more:
             self.role.receive(ticket.upload, now=OPENS)
         self.role.close(now=CASCADE.round.terms.closes)
@@ -153,7 +150,7 @@ def test_a_release_goes_on_where_it_stopped(
         if name == place and comings.count(place) % 3 == 0:
             raise Lost
 
-    monkeypatch.setattr(faults, "reach", reach)
+    monkeypatch.setattr(clock, "reach", reach)
     stops, manifest = 0, None
     while manifest is None:
         noted = scene.store.noted(scene.digest)
@@ -176,7 +173,7 @@ def test_a_depot_without_room_keeps_the_round_where_it_was(
     for _ in range(2):
         with pytest.raises(Full, match="depot"):
             scene.make()
-        assert scene.store.round(scene.digest).phase is Phase.CLOSED
+        assert scene.store.round(scene.digest).phase is ShufflerPhase.CLOSED
     left[0] = 10_000
     scene.check(scene.make())
 
@@ -285,7 +282,7 @@ def test_processes_that_are_killed_cost_time_only(
     places = ("stage.peel", "stage.peeled", "stage.gather", "stage.gathered")
     for place in places:
         (tmp_path / place).touch()
-    monkeypatch.setenv(faults.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(clock.VARIABLE, str(tmp_path))
     shared_pool.cache_clear()
     manifest, told = None, []
     while manifest is None:

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from coatcheck.cli import main
 from coatcheck.errors import Misuse, Refused
-from coatcheck.protocol.trust import Trust
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.current import current_round
-from coatcheck.services.server.schedule import Schedule
+from coatcheck.protocol.agreement import Trust
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import current_round
+from coatcheck.services.server.drafts import Schedule
 from coatcheck.services.settings import ScheduleSettings, ServerSettings, read_settings
+from coatcheck.services.web.client import HttpClient
 from service_rounds import MORTAL, PATIENCE, RANDOMIZER, Crowd, draft, get, until
 
 HOUR = 3600

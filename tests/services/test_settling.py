@@ -11,15 +11,14 @@ from click.testing import CliRunner
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
-from coatcheck.errors import Refused, TwoFaces
+from coatcheck.errors import Equivocation, Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.candidates import Candidates, begin
 from coatcheck.protocol.letters import read_notice
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.feeds import LettersFeed
-from coatcheck.services.person.settling import settle
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.settling.candidates import Candidates, begin
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import LettersFeed, settle
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import HttpClient
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 
 PLACES = ((0.1, 0.2), (0.8, 0.7), (0.4, 0.9), (0.6, 0.1))
@@ -39,29 +38,29 @@ def drafted(name: str, *, pause: int = 3600) -> dict[str, Any]:
     return {**plain, "settle": {"cell": 0.05, "asks": [2, 1], "pause": pause}}
 
 
-async def gathered(local: Cluster, url: str, peers: HttpClient, *, but: int = 0) -> list[Visit]:
+async def gathered(local: Cluster, url: str, peers: HttpClient, *, but: int = 0) -> list[Session]:
     """Let people join, the last `but` riders left out."""
     visits = []
     for group in GROUPS:
         for number, place in enumerate(PLACES[: len(PLACES) - but * (group == "riders")]):
             path = local.folder / f"{url[-8:]}-{group}-{number}"
-            visit = Visit(url, path=path, trusted=local.trusted, peers=peers)
+            visit = Session(url, path=path, trusted=local.trusted, peers=peers)
             await visit.join(place, group=group, limit=LIMIT, ledger=None)
             visits.append(visit)
     return visits
 
 
-def place_of(visit: Visit) -> Sequence[float]:
+def place_of(visit: Session) -> Sequence[float]:
     """Where somebody is."""
     return PLACES[int(visit.path.name[-1])]
 
 
-def words_of(visit: Visit) -> str:
+def words_of(visit: Session) -> str:
     """What somebody tells the partner."""
     return f"I am {visit.ticket.keys.address.hex()}"
 
 
-async def settled(visit: Visit) -> Candidates:
+async def settled(visit: Session) -> Candidates:
     """Settle as a person does."""
     words = words_of(visit)
     return await settle(visit, place_of(visit), words=words, patience=PATIENCE, look=0.1)
@@ -79,7 +78,7 @@ def check(sides: Sequence[Candidates]) -> None:
 def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> None:
     """Everybody writes as many letters as the lists say, also who crashes at every step."""
 
-    class Crashing(Visit):
+    class Crashing(Session):
         crashes = 0
 
         async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
@@ -129,7 +128,7 @@ def letters_of(side: Candidates) -> int:
     return (1 + 2) * first + (1 + 1) * second + 4 + first + second
 
 
-def stranger(visit: Visit, side: Candidates, postings: list[bytes]) -> None:
+def stranger(visit: Session, side: Candidates, postings: list[bytes]) -> None:
     """What others put on the board is no notice of mine, and a torn letter is counted."""
     mine = [raw for raw in postings if read_notice(raw, visit.round)]
     assert len(mine) == 4 * 8
@@ -158,7 +157,7 @@ def test_who_never_writes_costs_others_nothing_but_time(local: Cluster) -> None:
 def test_no_words_leave_before_the_log_has_ones_notices(local: Cluster) -> None:
     """A board that names other places for somebody's notices is found out before their words."""
 
-    class Misled(Visit):
+    class Misled(Session):
         async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
             return await super().post(postings, patience=patience) - 1
 
@@ -171,7 +170,7 @@ def test_no_words_leave_before_the_log_has_ones_notices(local: Cluster) -> None:
             misled = Misled(url, path=visits[0].path, trusted=local.trusted, peers=peers)
             everybody = [settled(visit) for visit in (misled, *visits[1:])]
             first, *others = await asyncio.gather(*everybody, return_exceptions=True)
-            assert isinstance(first, TwoFaces)
+            assert isinstance(first, Equivocation)
             sides = [side for side in others if isinstance(side, Candidates)]
             assert len(sides) == len(others)
             mine = misled.ticket.keys.contact_raw
@@ -230,7 +229,7 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
     # The second list is shorter where too few others are left, which the noise decides.
     assert len(document["partners"]) == 2
     assert len(document["second"]) <= 2
-    mine = Visit(url, path=ticket, trusted=local.trusted).ticket.keys.address
+    mine = Session(url, path=ticket, trusted=local.trusted).ticket.keys.address
     partners = [side for side in others if mine in side.machine.partners]
     assert document["settled"]["partners"] == [
         {

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Refused, Unavailable
-from coatcheck.protocol.candidates import Candidates
 from coatcheck.protocol.letters import read_notice
-from coatcheck.protocol.notices import Posting
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.handing_in import BYTES
-from coatcheck.services.person.settling import settle
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.settling.candidates import Candidates
+from coatcheck.protocol.wire.bulletins import Posting
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import settle
+from coatcheck.services.person.session import BYTES, Session
+from coatcheck.services.web.client import HttpClient
 from service_rounds import PATIENCE, QUICK
 from services.test_settling import PLACES, check, drafted, gathered, settled
 
@@ -31,7 +30,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield local
 
 
-async def opened(local: Cluster, name: str, peers: HttpClient, **settle: float) -> list[Visit]:
+async def opened(local: Cluster, name: str, peers: HttpClient, **settle: float) -> list[Session]:
     """Open a round, and let people join."""
     plain = drafted(name, pause=1)
     plain["settle"] |= settle
@@ -39,7 +38,7 @@ async def opened(local: Cluster, name: str, peers: HttpClient, **settle: float) 
     return await gathered(local, url, peers)
 
 
-async def fill(visit: Visit) -> None:
+async def fill(visit: Session) -> None:
     """Use up the letters of somebody, as whoever was told the contact can."""
     keys, round_ = visit.ticket.keys, visit.round
     size = round_.letter_size()
@@ -118,7 +117,7 @@ def test_a_board_that_hides_ones_notice_is_not_waited_for_for_ever(local: Cluste
 def test_numbers_that_others_make_up_cost_nobody_a_ticket(local: Cluster) -> None:
     """Cells too small for any place, and a place in the log beyond all numbers."""
 
-    class Misled(Visit):
+    class Misled(Session):
         async def post(self, stamped: Sequence[bytes], *, patience: float = 60.0) -> int:
             await super().post(stamped, patience=patience)
             return 1 << 60

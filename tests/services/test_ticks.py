@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from clockwork import clockwork
-from coatcheck.protocol.server_moves import Phase as ServerPhase
-from coatcheck.protocol.shuffler_moves import Phase
+from coatcheck.protocol.state_machine import ServerPhase, ShufflerPhase
 from coatcheck.services.rounds import RoundService
-from coatcheck.stores.server import ServerRound
-from coatcheck.stores.shuffler import ShufflerRound
+from coatcheck.services.server.store import ServerRound
+from coatcheck.services.shuffler.store import ShufflerRound
 
 Over = Callable[[bytes, str], Any]
 OVER: dict[str, Over] = {
-    "shuffler-1": lambda digest, name: ShufflerRound(digest, name, b"", Phase.ENDED),
+    "shuffler-1": lambda digest, name: ShufflerRound(digest, name, b"", ShufflerPhase.ENDED),
     "server": lambda digest, name: ServerRound(digest, name, b"", ServerPhase.PUBLISHED),
 }
 
@@ -112,6 +111,6 @@ def test_a_slow_look_takes_no_round_back(tmp_path: Path, monkeypatch: pytest.Mon
             monkeypatch.setattr(service.store, "under_way", slow)
             await service.refresh()
             assert len(looks) == 2
-            assert live.stored.phase is Phase.CLOSED
+            assert live.stored.phase is ShufflerPhase.CLOSED
 
     asyncio.run(whole())

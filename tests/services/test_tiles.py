@@ -15,14 +15,19 @@ from tlog_scales import writer as tiles_writer
 from asking import ask
 from boards import show
 from coatcheck.errors import Malformed
-from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion, leaf_hash
-from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey
-from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, TERMS_LEAF, Posting
-from coatcheck.protocol.tiled import TileCache
-from coatcheck.protocol.tiles import TileName
-from coatcheck.protocol.verification import board_note_key
-from coatcheck.services.board.service import BoardService
-from coatcheck.services.cluster import make_keys
+from coatcheck.protocol.log.merkle import (
+    TileCache,
+    TileName,
+    Tree,
+    check_consistency,
+    check_inclusion,
+    leaf_hash,
+)
+from coatcheck.protocol.log.signed_notes import LogCheckpoint, Note, NoteKey
+from coatcheck.protocol.log.verification import board_note_key
+from coatcheck.protocol.wire.bulletins import LETTER_LEAF, ROUND_LEAF, TERMS_LEAF, Posting
+from coatcheck.services.board.routes import BoardService
+from coatcheck.services.local_cluster import make_keys
 from coatcheck.services.settings import BoardSettings
 from rounds import SmallRound
 

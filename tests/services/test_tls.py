@@ -9,10 +9,10 @@ import pytest
 
 from certificates import certify
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.protocol.messages import Answer
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient, ask
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.wire.messages import Answer
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import HttpClient, ask
 from service_rounds import QUICK, Crowd, draft
 
 
@@ -46,7 +46,7 @@ def test_a_round_over_tls(tmp_path: Path) -> None:
             path = crowd.visits[0].path
 
             async def whole() -> Answer:
-                async with Visit(url, path=path, trusted=local.trusted, ca=ca) as visit:
+                async with Session(url, path=path, trusted=local.trusted, ca=ca) as visit:
                     return await visit.collect(patience=patience)
 
             return asyncio.run(whole())

@@ -13,9 +13,9 @@ import pytest
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.services.cluster import Cluster, make_keys
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster, make_keys
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import HttpClient
 from postgresql import Postgres
 from service_rounds import (
     LIMIT,
@@ -33,15 +33,15 @@ from service_rounds import (
 )
 
 
-async def prepared(cluster: Cluster, url: str, name: str) -> Visit:
+async def prepared(cluster: Cluster, url: str, name: str) -> Session:
     """Make a ticket that is not sent yet."""
-    async with Visit(url, path=cluster.folder / name, trusted=cluster.trusted) as visit:
+    async with Session(url, path=cluster.folder / name, trusted=cluster.trusted) as visit:
         invitation = await visit.invitation(group="riders", limit=LIMIT)
         visit.prepare(invitation, (0.5, 0.5), ledger=None)
         return visit
 
 
-def send(visit: Visit) -> httpx2.Response:
+def send(visit: Session) -> httpx2.Response:
     """Send a ticket's bytes once; whoever waits for better times instead of refusing is caught."""
     return post(f"{visit.url}/uploads", content=visit.ticket.upload)
 
@@ -167,12 +167,12 @@ def test_one_use_tokens_serve_once(tmp_path: Path) -> None:
     with Cluster(tmp_path, extra=QUICK, role_extra=admission) as cluster:
         url = cluster.open_round(draft("tokens"), closes=3000, expires=36000)
 
-        async def made() -> list[Visit]:
+        async def made() -> list[Session]:
             return [await prepared(cluster, url, name) for name in ("a", "b")]
 
         first, second = asyncio.run(made())
 
-        def hand(visit: Visit, token: str) -> int:
+        def hand(visit: Session, token: str) -> int:
             headers = {"coatcheck-token": token} if token else {}
             upload = visit.ticket.upload
             return post(f"{url}/uploads", content=upload, headers=headers).status_code
@@ -211,7 +211,7 @@ def test_a_ticket_of_before_a_crash_is_used_again(tmp_path: Path) -> None:
         upload = first.ticket.upload
 
         async def again() -> bytes:
-            async with Visit(url, path=cluster.folder / "mine", trusted=cluster.trusted) as visit:
+            async with Session(url, path=cluster.folder / "mine", trusted=cluster.trusted) as visit:
                 await visit.join((0.9, 0.9), group="riders", limit=LIMIT, ledger=None)
                 return visit.ticket.upload
 
@@ -228,7 +228,7 @@ def test_an_untrusted_key_is_no_way_in(tmp_path: Path) -> None:
         some = replace(cluster.trusted, shufflers=())
 
         async def whole() -> None:
-            async with Visit(url, path=tmp_path / "t", trusted=some) as visit:
+            async with Session(url, path=tmp_path / "t", trusted=some) as visit:
                 with pytest.raises(Refused, match="not one you trust"):
                     await visit.join((0.5, 0.5), group="riders", limit=LIMIT, ledger=None)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.local_cluster import Cluster
 from service_rounds import QUICK, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the plain way is used elsewhere")

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.agreement import check_entry
-from coatcheck.protocol.keyfiles import PublicKeys, read_public
-from coatcheck.protocol.records import document
-from coatcheck.services.board.service import BoardService
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.run import build
+from coatcheck.protocol.keys import PublicKeys, read_public
+from coatcheck.protocol.wire.encoding import document
+from coatcheck.services.board.routes import BoardService
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.process import build
 from coatcheck.services.settings import BoardSettings, read_settings
 from coatcheck.services.shuffler.admission import admission_of
+from coatcheck.services.web.client import HttpClient
 from rounds import SmallRound
 
 SMALL = SmallRound()

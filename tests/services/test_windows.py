@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Error
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person import handing_in, windows
-from coatcheck.services.person import visit as visits
-from coatcheck.services.person.relayed import RelayedClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person import relay_client, session
+from coatcheck.services.person import session as visits
+from coatcheck.services.person.relay_client import RelayedClient
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import HttpClient
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 
 WINDOW = 30
@@ -29,8 +29,8 @@ def test_times_are_even_within_the_window(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def often() -> None:
         for _ in range(400):
-            await windows.linger(WINDOW)
-        await windows.linger(0)
+            await relay_client.linger(WINDOW)
+        await relay_client.linger(0)
 
     asyncio.run(often())
     assert len(slept) == 400
@@ -48,20 +48,20 @@ def test_a_round_with_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         waits.append((who, seconds))
 
     monkeypatch.setattr(visits, "linger", linger)
-    monkeypatch.setattr(handing_in, "linger", linger)
+    monkeypatch.setattr(session, "linger", linger)
     with Cluster(tmp_path / "roles", relay=True, extra=QUICK) as local:
         plan = {**draft("windows", minimum=1), "window": WINDOW}
         url = local.open_round(plan, closes=1, expires=3600)
 
-        async def join(name: str, peers: HttpClient | RelayedClient) -> Visit:
+        async def join(name: str, peers: HttpClient | RelayedClient) -> Session:
             nonlocal who
             who, group = name, GROUPS[name == "direct"]
             path, trusted = tmp_path / name, local.trusted
-            visit = Visit(url, path=path, trusted=trusted, peers=peers)
+            visit = Session(url, path=path, trusted=trusted, peers=peers)
             await visit.join((0.5, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
             return visit
 
-        async def rest(name: str, visit: Visit) -> None:
+        async def rest(name: str, visit: Session) -> None:
             nonlocal who
             who = name
             answer = await visit.collect(patience=PATIENCE)

@@ -12,23 +12,23 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.suites import CLASSICAL
-from coatcheck.services.http import connections as wire
-from coatcheck.services.http.connections import (
+from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.services.batch_transfer import delivery_headers, read_delivery
+from coatcheck.services.settings import ProcessSettings
+from coatcheck.services.web import connections as wire
+from coatcheck.services.web.connections import (
     HEAD_LIMIT,
     Fixed,
     Receive,
     Scope,
     Send,
+    SourceLimits,
     protocol,
     read_body,
     respond,
     respond_problem,
 )
-from coatcheck.services.http.deliveries import delivery_headers, read_delivery
-from coatcheck.services.http.doors import Doors
-from coatcheck.services.http.problems import Problem
-from coatcheck.services.settings import ProcessSettings
+from coatcheck.services.web.routing import Problem
 from service_rounds import until
 
 DIGEST = hashlib.sha256(b"round").digest()
@@ -46,7 +46,7 @@ async def served(
     """Serve an application on a free port, with a short deadline; `named`: it says of what kind."""
     config = uvicorn.Config(
         app,
-        http=protocol(deadline=deadline, doors=Doors(ProcessSettings(name="wire"))),
+        http=protocol(deadline=deadline, doors=SourceLimits(ProcessSettings(name="wire"))),
         lifespan="off",
         ws="none",
         access_log=False,

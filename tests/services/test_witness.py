@@ -12,20 +12,20 @@ import pytest
 
 from asking import ask
 from boards import show
-from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.errors import Equivocation, Misuse, Refused, Unavailable
 from coatcheck.protocol import client
-from coatcheck.protocol.keyfiles import PublicKeys
-from coatcheck.protocol.merkle import EMPTY, Tree
-from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey, Submission
-from coatcheck.protocol.records import document
-from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import VerifiedCheckpoint, board_note_key
-from coatcheck.services.board.service import BoardService
-from coatcheck.services.cluster import make_keys
-from coatcheck.services.http.client import Answered, HttpClient, taken
-from coatcheck.services.person.board import BoardView
+from coatcheck.protocol.agreement import Trust
+from coatcheck.protocol.keys import PublicKeys
+from coatcheck.protocol.log.merkle import EMPTY, Tree
+from coatcheck.protocol.log.signed_notes import LogCheckpoint, Note, NoteKey, Submission
+from coatcheck.protocol.log.verification import VerifiedCheckpoint, board_note_key
+from coatcheck.protocol.wire.encoding import document
+from coatcheck.services.board.routes import BoardService
+from coatcheck.services.local_cluster import make_keys
+from coatcheck.services.person.board_view import BoardView
 from coatcheck.services.settings import BoardSettings, WitnessSettings
-from coatcheck.services.witness.service import WitnessService
+from coatcheck.services.web.client import Answered, HttpClient, taken
+from coatcheck.services.witness import WitnessService
 from rounds import SmallRound
 
 SMALL = SmallRound()
@@ -308,7 +308,7 @@ def test_a_fork_is_refused_even_at_the_first_visit(tmp_path: Path) -> None:
         for witness in scene.witnesses.values():
             forced = fork.watched._note.signed(witness.note_key, witness._signing.sign, time=5)
             fork.watched._note = forced
-        with pytest.raises(TwoFaces):
+        with pytest.raises(Equivocation):
             await scene.view(fork, 2).follow()
         await fork.leadership.end()
         fork.store.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Unavailable
-from coatcheck.services.workers import Workers
+from coatcheck.services.worker_pools import Workers
 from service_rounds import until
 
 
@@ -60,7 +60,7 @@ def test_workers_end_with_their_service(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import asyncio, time\n"
-        "from coatcheck.services.workers import Workers\n"
+        "from coatcheck.services.worker_pools import Workers\n"
         "from os import getpid\n"
         "if __name__ == '__main__':\n"
         "    print(asyncio.run(Workers().run(getpid)), flush=True)\n"

@@ -9,11 +9,11 @@ import pytest
 from coatcheck.errors import Damaged, Misuse, Refused
 from coatcheck.services import rounds as live_rounds
 from coatcheck.services.clock import Clock
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.leadership import Leadership
+from coatcheck.services.database_writer import Leadership
+from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.settings import ShufflerSettings, read_settings
-from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.shuffler import ShufflerStore
+from coatcheck.services.shuffler.routes import ShufflerService
+from coatcheck.services.shuffler.store import ShufflerStore
 from service_rounds import QUICK, draft, get, logs, until
 
 

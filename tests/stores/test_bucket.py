@@ -10,13 +10,13 @@ import pytest
 
 from buckets import Bucket
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.runners.contract import elsewhere
+from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.settings import ShufflerSettings
-from coatcheck.stores import bucket as buckets
-from coatcheck.stores.bucket import BucketDepot
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.services.web.client import HttpClient
+from coatcheck.services.worker_pools import elsewhere
+from coatcheck.stores import blobs as buckets
+from coatcheck.stores.blobs import S3BlobStore
 from depots import ONE, check_depot
 from service_rounds import QUICK, Crowd, draft, status, until
 
@@ -34,13 +34,13 @@ def bucket() -> Iterator[Bucket]:
 
 def test_files_are_kept_by_round_and_key(bucket: Bucket) -> None:
     """What is put is there, in part or whole, and goes with its key alone."""
-    check_depot(BucketDepot(f"{bucket.url}/some/role"))
+    check_depot(S3BlobStore(f"{bucket.url}/some/role"))
     assert bucket.names() == []
 
 
 def test_what_another_process_does_is_seen_at_once(bucket: Bucket) -> None:
     """No listing is remembered: a part that a node put there is there."""
-    depot = BucketDepot(f"{bucket.url}/role/")
+    depot = S3BlobStore(f"{bucket.url}/role/")
     assert depot.names(ONE) == set() == depot.rounds()
     bucket.put(f"role/{ONE[0].hex()}.{ONE[1]}/in-0", b"raw")
     assert (depot.names(ONE), depot.rounds()) == ({"in-0"}, {ONE})
@@ -69,13 +69,13 @@ def test_no_such_bucket_is_told(bucket: Bucket) -> None:
     """With its address, so that somebody can make it."""
     del bucket
     with pytest.raises(Unavailable, match=r"cannot write to the depot s3://nobodys: .*bucket"):
-        BucketDepot("s3://nobodys").put(ONE, "in-0", b"raw")
+        S3BlobStore("s3://nobodys").put(ONE, "in-0", b"raw")
 
 
 def test_other_addresses_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One that shows half a file, and one whose library is not installed."""
     with pytest.raises(Misuse, match="not sftp://: mount it, and name the folder"):
-        BucketDepot("sftp://host/depot")
+        S3BlobStore("sftp://host/depot")
     real = builtins.__import__
 
     def absent(name: str, *given: Any, **named: Any) -> Any:
@@ -85,7 +85,7 @@ def test_other_addresses_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(Misuse, match=r"pip install 'coatcheck\[s3\]'"):
-        BucketDepot("s3://bucket/depot")
+        S3BlobStore("s3://bucket/depot")
     settings = ShufflerSettings(
         name="s", store="sqlite:s.db", keys=("k",), depot="s3://b/d", folder=str(tmp_path)
     )

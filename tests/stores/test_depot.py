@@ -8,21 +8,20 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Full, Unavailable
-from coatcheck.stores import folder as folders
-from coatcheck.stores.depot import Depot, MemoryDepot
-from coatcheck.stores.folder import FolderDepot
-from coatcheck.stores.server import ServerStore
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from coatcheck.services.server.store import ServerStore
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.stores import blobs as folders
+from coatcheck.stores.blobs import BlobStore, FolderBlobStore, MemoryBlobStore
 from depots import ONE, check_depot
 
 
 @pytest.fixture(params=["folder", "memory"])
-def depot(request: pytest.FixtureRequest, tmp_path: Path) -> Depot:
+def depot(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
     """Each kind of depot, empty."""
-    return FolderDepot(tmp_path / "depot") if request.param == "folder" else MemoryDepot()
+    return FolderBlobStore(tmp_path / "depot") if request.param == "folder" else MemoryBlobStore()
 
 
-def test_files_are_kept_by_round_and_key(depot: Depot) -> None:
+def test_files_are_kept_by_round_and_key(depot: BlobStore) -> None:
     """What is put is there, in part or whole, and goes with its key alone."""
     check_depot(depot)
 
@@ -35,7 +34,7 @@ def test_a_disk_that_takes_nothing_is_told(
     number: int, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No room is another sentence than no right; the old file is as it was."""
-    depot = FolderDepot(tmp_path / "depot")
+    depot = FolderBlobStore(tmp_path / "depot")
     depot.put(ONE, "in-0", b"old")
 
     def fail(*_: object, **__: object) -> None:
@@ -52,7 +51,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """A file is where the folder should be: no permission of root helps here."""
     (tmp_path / "depot").write_text("a file")
     with pytest.raises(Unavailable, match="cannot write to the depot"):
-        FolderDepot(tmp_path / "depot").put(ONE, "in-0", b"raw")
+        FolderBlobStore(tmp_path / "depot").put(ONE, "in-0", b"raw")
 
 
 def test_what_is_stowed_is_sealed_to_its_name(tmp_path: Path) -> None:
@@ -77,7 +76,7 @@ def test_what_is_stowed_is_sealed_to_its_name(tmp_path: Path) -> None:
 
 def test_two_may_remove_a_round_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is gone before its turn is no failure, and the others go as well."""
-    depot, real = FolderDepot(tmp_path), shutil.rmtree
+    depot, real = FolderBlobStore(tmp_path), shutil.rmtree
     for name in ("in-0", "in-1"):
         depot.put(ONE, name, b"raw")
     met: list[Path] = []

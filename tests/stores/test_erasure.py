@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable, Unsealable
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.shuffler_moves import Phase
-from coatcheck.stores import shuffler
-from coatcheck.stores.database import Session
-from coatcheck.stores.server import ServerRound, ServerStore
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, Verdict
-from coatcheck.stores.vault import RoundKey, Vault
+from coatcheck.protocol.state_machine import ShufflerPhase
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.server.store import ServerRound, ServerStore
+from coatcheck.services.shuffler import store as shuffler_store
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore, Verdict
+from coatcheck.stores.database import Transaction
+from coatcheck.stores.round_keys import RoundKey, RoundKeys
 from disks import Disk
 
 DIGEST, OTHER = b"d" * 32, b"o" * 32
@@ -125,13 +125,13 @@ def test_millions_of_uploads_go_some_at_a_time(
     store: ShufflerStore, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No transaction deletes a whole crowd; what a crash leaves of it the next leader deletes."""
-    monkeypatch.setattr(shuffler, "_AT_ONCE", 50)
+    monkeypatch.setattr(shuffler_store, "_AT_ONCE", 50)
     given = uploads(400)
     assert set(store.put(given)) == {Verdict.NEW}
     most, transaction = [400], store.database.transaction
 
     @contextmanager
-    def watched() -> Iterator[Session]:
+    def watched() -> Iterator[Transaction]:
         with transaction() as session:
             yield session
             most.append(session.rows("SELECT COUNT(*) FROM shuffler_parcels")[0][0])
@@ -219,12 +219,12 @@ def test_a_server_forgets_the_batch_when_it_has_answered(disk: Disk) -> None:
 CRASH = """
 import os, sys
 from pathlib import Path
-from coatcheck.stores.shuffler import ShufflerStore
-from coatcheck.stores.vault import Vault
+from coatcheck.services.shuffler.store import ShufflerStore
+from coatcheck.stores.round_keys import RoundKeys
 url, keys, place = sys.argv[1:]
 store = ShufflerStore(url, Path(keys))
 fence = store.lead("you", seconds=0)
-owner = Vault if place == "destroy" else ShufflerStore
+owner = RoundKeys if place == "destroy" else ShufflerStore
 setattr(owner, place, lambda *given, **named: os.kill(os.getpid(), 9))
 store.move(b"d" * 32, "release", fence=fence, batch=b"batch")
 """
@@ -245,11 +245,11 @@ def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, pl
     assert fence
     assert store.sweep(fence=fence) == set()
     if place == "drop":
-        assert store.round(DIGEST).phase is Phase.CLOSED
+        assert store.round(DIGEST).phase is ShufflerPhase.CLOSED
         assert disk.key_files() == [".round"]
         assert len(store.held(DIGEST)) == 40
         return
-    assert store.round(DIGEST).phase is Phase.RELEASED
+    assert store.round(DIGEST).phase is ShufflerPhase.RELEASED
     assert disk.key_files() == [".batch"]
     assert store.kept(DIGEST, "batch") == b"batch"
     assert disk.found(*parts(given), secret) == []
@@ -305,7 +305,7 @@ def test_a_row_that_was_changed_counts_as_one_that_does_not_open(store: Shuffler
 
 def test_keys_are_files_for_their_owner_alone(tmp_path: Path) -> None:
     """The folder has mode 0700 and each key 0600; a folder that is open to others is refused."""
-    vault = Vault(tmp_path / "deep" / "keys")
+    vault = RoundKeys(tmp_path / "deep" / "keys")
     first = vault.make(DIGEST)
     folder = tmp_path / "deep" / "keys"
     (path,) = folder.iterdir()
@@ -326,8 +326,8 @@ def test_a_key_that_cannot_be_kept_or_removed_is_told(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="cannot make"):
         ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "file")
     with pytest.raises(Unavailable, match="cannot"):
-        Vault(tmp_path / "file").make(DIGEST)
-    vault = Vault(tmp_path / "keys")
+        RoundKeys(tmp_path / "file").make(DIGEST)
+    vault = RoundKeys(tmp_path / "keys")
     vault.make(DIGEST)
     path = tmp_path / "keys" / f"{DIGEST.hex()}.round"
     path.unlink()

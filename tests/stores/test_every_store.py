@@ -8,17 +8,13 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Fenced, Forgotten, Misuse, Refused
-from coatcheck.protocol import server_moves as of_server
-from coatcheck.protocol import shuffler_moves as of_shuffler
-from coatcheck.protocol.parcels import Upload
-from coatcheck.stores.board import BoardStore
+from coatcheck.protocol import state_machine as of_server
+from coatcheck.protocol import state_machine as of_shuffler
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.board.store import BoardStore
+from coatcheck.services.server.store import ServerRound, ServerStore
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore, Verdict
 from coatcheck.stores.database import Row
-from coatcheck.stores.server import ServerRound, ServerStore
-from coatcheck.stores.shuffler import (
-    ShufflerRound,
-    ShufflerStore,
-    Verdict,
-)
 from service_rounds import until
 
 DIGEST, OTHER = b"d" * 32, b"o" * 32
@@ -141,29 +137,29 @@ def test_giving_up_forgets_everything(shuffler: ShufflerStore, move: str) -> Non
     """An abandoned round keeps its name only, whatever it was given up for."""
     shuffler.put([parcel(1)])
     shuffler.move(DIGEST, move, fence=1)
-    assert shuffler.round(DIGEST).phase is of_shuffler.Phase.ABANDONED
+    assert shuffler.round(DIGEST).phase is of_shuffler.ShufflerPhase.ABANDONED
     assert is_forgotten(shuffler, DIGEST)
     assert shuffler.put([parcel(1)]) == [Verdict.CLOSED]
 
 
-SHUFFLER_PATHS: dict[of_shuffler.Phase, tuple[str, ...]] = {
-    of_shuffler.Phase.OPEN: (),
-    of_shuffler.Phase.CLOSED: ("close",),
-    of_shuffler.Phase.RELEASED: ("close", "release"),
-    of_shuffler.Phase.DELIVERED: ("close", "release", "forget"),
-    of_shuffler.Phase.ABANDONED: ("abandon",),
-    of_shuffler.Phase.ENDED: ("abandon", "tell"),
+SHUFFLER_PATHS: dict[of_shuffler.ShufflerPhase, tuple[str, ...]] = {
+    of_shuffler.ShufflerPhase.OPEN: (),
+    of_shuffler.ShufflerPhase.CLOSED: ("close",),
+    of_shuffler.ShufflerPhase.RELEASED: ("close", "release"),
+    of_shuffler.ShufflerPhase.DELIVERED: ("close", "release", "forget"),
+    of_shuffler.ShufflerPhase.ABANDONED: ("abandon",),
+    of_shuffler.ShufflerPhase.ENDED: ("abandon", "tell"),
 }
-SERVER_PATHS: dict[of_server.Phase, tuple[str, ...]] = {
-    of_server.Phase.PROPOSED: (),
-    of_server.Phase.AWAITING: ("agree",),
-    of_server.Phase.BATCHED: ("agree", "accept"),
-    of_server.Phase.ANSWERED: ("agree", "accept", "answer"),
-    of_server.Phase.REFUSED: ("agree", "accept", "refuse"),
-    of_server.Phase.ABANDONED: ("agree", "abandon"),
-    of_server.Phase.PUBLISHED: ("agree", "accept", "answer", "publish"),
-    of_server.Phase.OVERTAKEN: ("agree", "accept", "answer", "yield"),
-    of_server.Phase.LAPSED: ("lapse",),
+SERVER_PATHS: dict[of_server.ServerPhase, tuple[str, ...]] = {
+    of_server.ServerPhase.PROPOSED: (),
+    of_server.ServerPhase.AWAITING: ("agree",),
+    of_server.ServerPhase.BATCHED: ("agree", "accept"),
+    of_server.ServerPhase.ANSWERED: ("agree", "accept", "answer"),
+    of_server.ServerPhase.REFUSED: ("agree", "accept", "refuse"),
+    of_server.ServerPhase.ABANDONED: ("agree", "abandon"),
+    of_server.ServerPhase.PUBLISHED: ("agree", "accept", "answer", "publish"),
+    of_server.ServerPhase.OVERTAKEN: ("agree", "accept", "answer", "yield"),
+    of_server.ServerPhase.LAPSED: ("lapse",),
 }
 
 
@@ -204,10 +200,10 @@ def blobs(store: ShufflerStore | ServerStore) -> list[Row]:
 
 def test_a_shufflers_store_asks_the_table(shuffler: ShufflerStore) -> None:
     """For every phase and move: it leads where the table says, or changes nothing."""
-    moves = of_shuffler.MOVES
+    moves = of_shuffler.SHUFFLER_TRANSITIONS
     names = sorted({move for _, move, _ in moves})
-    assert set(SHUFFLER_PATHS) == set(of_shuffler.Phase)
-    for number, (phase, move) in enumerate(itertools.product(of_shuffler.Phase, names)):
+    assert set(SHUFFLER_PATHS) == set(of_shuffler.ShufflerPhase)
+    for number, (phase, move) in enumerate(itertools.product(of_shuffler.ShufflerPhase, names)):
         digest = number.to_bytes(32, "big")
         shuffler.begin(ShufflerRound(digest, f"round {number}", b"signed"), fence=1)
         shuffler.put([parcel(1, digest=digest)])
@@ -226,10 +222,10 @@ def test_a_shufflers_store_asks_the_table(shuffler: ShufflerStore) -> None:
 
 def test_a_servers_store_asks_the_table(server: ServerStore) -> None:
     """So for the server; the same batch once more is no move, so another one is tried."""
-    moves = of_server.MOVES
+    moves = of_server.SERVER_TRANSITIONS
     names = sorted({move for _, move, _ in moves})
-    assert set(SERVER_PATHS) == set(of_server.Phase)
-    for number, (phase, move) in enumerate(itertools.product(of_server.Phase, names)):
+    assert set(SERVER_PATHS) == set(of_server.ServerPhase)
+    for number, (phase, move) in enumerate(itertools.product(of_server.ServerPhase, names)):
         digest = number.to_bytes(32, "big")
         server.begin(ServerRound(digest, f"round {number}", b"draft"), fence=1)
         for step in SERVER_PATHS[phase]:
@@ -291,7 +287,7 @@ def test_a_server_answers_once(server: ServerStore) -> None:
         server.kept(DIGEST, "incoming")
     server.finish(DIGEST, "publish", fence=1)
     last = server.round(DIGEST)
-    assert (last.phase, last.outcome) == (of_server.Phase.PUBLISHED, "answered")
+    assert (last.phase, last.outcome) == (of_server.ServerPhase.PUBLISHED, "answered")
 
 
 def test_a_board_has_a_shelf(board: BoardStore) -> None:

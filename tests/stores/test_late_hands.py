@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Forgotten, Refused
-from coatcheck.protocol.server_moves import Phase as ServerPhase
-from coatcheck.protocol.shuffler_moves import Phase
-from coatcheck.stores.server import ServerRound, ServerStore
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
-from coatcheck.stores.vault import Vault
+from coatcheck.protocol.state_machine import ServerPhase, ShufflerPhase
+from coatcheck.services.server.store import ServerRound, ServerStore
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.stores.round_keys import RoundKeys
 
 DIGEST = b"d" * 32
 BATCH = (DIGEST, "batch")
@@ -23,7 +22,7 @@ def stores(tmp_path: Path) -> Iterator[tuple[ShufflerStore, ShufflerStore]]:
     url, keys = f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys"
     both = ShufflerStore(url, keys), ShufflerStore(url, keys)
     both[0].lead("first", seconds=60)
-    both[0].begin(ShufflerRound(DIGEST, "one", b"signed", phase=Phase.CLOSED), fence=1)
+    both[0].begin(ShufflerRound(DIGEST, "one", b"signed", phase=ShufflerPhase.CLOSED), fence=1)
     yield both
     for one in both:
         one.close()
@@ -33,7 +32,7 @@ def test_a_key_that_is_being_destroyed_seals_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a slow disk takes the zeros, a late hand that reads them has no key."""
-    vault, sync, met = Vault(tmp_path), os.fsync, []
+    vault, sync, met = RoundKeys(tmp_path), os.fsync, []
     vault.make(DIGEST)
 
     def slow(file: int) -> None:
@@ -51,7 +50,7 @@ def test_a_key_that_is_being_destroyed_seals_nothing(
 def test_a_key_that_a_crash_left_half_destroyed_is_drawn_anew(tmp_path: Path) -> None:
     """Zeros are no key, for whoever makes the next one either."""
     (tmp_path / f"{DIGEST.hex()}.batch").write_bytes(bytes(32))
-    vault = Vault(tmp_path)
+    vault = RoundKeys(tmp_path)
     assert not vault.has(*BATCH)
     vault.make(*BATCH)
     assert vault.has(*BATCH)

@@ -11,14 +11,10 @@ import psycopg
 import pytest
 
 from coatcheck.errors import Fenced, Misuse, Unavailable
-from coatcheck.protocol.parcels import Upload
-from coatcheck.stores.board import BoardStore
-from coatcheck.stores.server import ServerStore
-from coatcheck.stores.shuffler import (
-    ShufflerRound,
-    ShufflerStore,
-    Verdict,
-)
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.board.store import BoardStore
+from coatcheck.services.server.store import ServerStore
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore, Verdict
 from coatcheck.stores.sqlite import SQLite
 from postgresql import Postgres
 from service_rounds import until

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Forgotten, Refused
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
-from coatcheck.stores.vault import Vault
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.stores.round_keys import RoundKeys
 
 DIGEST = b"d" * 32
 
 
 def test_a_key_is_overwritten_before_it_is_removed(tmp_path: Path) -> None:
     """Whoever holds its file by another name finds zeros there."""
-    vault = Vault(tmp_path / "keys")
+    vault = RoundKeys(tmp_path / "keys")
     vault.make(DIGEST)
     (path,) = (tmp_path / "keys").iterdir()
     os.link(path, tmp_path / "other")

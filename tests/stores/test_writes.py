@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.protocol.parcels import Upload
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, Verdict
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore, Verdict
 
 COUNTS = Path("/proc/self/io")
 DIGEST = bytes(range(32))

@@ -10,12 +10,12 @@ from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.protocol.drafting import GroupPlan, draft_groups
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.randomizers import GridResponse
 from coatcheck.tasks import Floats, References, answer
-from coatcheck.tasks.candidates import candidates, settled
 from coatcheck.tasks.equivariance import check_equivariance
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
+from coatcheck.tasks.shortlists import candidates, settled
 
 
 def cells(seed: int, count: int, side: int) -> Floats:

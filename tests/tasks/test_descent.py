@@ -5,7 +5,7 @@ import pytest
 
 from coatcheck.domains import Ball
 from coatcheck.errors import Misuse
-from coatcheck.tasks.descent import Descent, clipped
+from coatcheck.tasks.learning import Descent, clipped
 
 
 def test_a_gradient_is_shortened_and_never_lengthened() -> None:

@@ -12,9 +12,10 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.server import belief, numbers
 from coatcheck.randomizers import GridResponse
-from coatcheck.tasks import Belief, Floats, References, answer, expected
-from coatcheck.tasks.expected import ship
+from coatcheck.tasks import Belief, Floats, References, answer
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
+from coatcheck.tasks.solvers import assignment
+from coatcheck.tasks.solvers.assignment import ship
 
 BOX = Box((-1.0, -1.0), (1.0, 1.0))
 
@@ -37,8 +38,8 @@ def test_a_plan_by_a_table_costs_the_least(
     demand = 1 + (drawn(seed + 2, columns) * 4).astype(np.int64)
     demand += -(-max(0, int(supply.sum() - demand.sum())) // columns)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expected, "_SMALL_PAIRS", 0)
-        patch.setattr(expected, "available", lambda: loops == "compiled")
+        patch.setattr(assignment, "_SMALL_PAIRS", 0)
+        patch.setattr(assignment, "available", lambda: loops == "compiled")
         plan = ship(costs, supply, demand)
     units = np.repeat(np.repeat(costs, supply, axis=0), demand, axis=1)
     least = units[linear_sum_assignment(units)].sum()

@@ -12,11 +12,12 @@ from scipy.spatial.distance import cdist
 from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse, Refused
-from coatcheck.tasks import Floats, References, answer, assignment
-from coatcheck.tasks.assignment import assign
-from coatcheck.tasks.distances import distinct, scale_of
+from coatcheck.tasks import Floats, References, answer
+from coatcheck.tasks.contract import distinct, scale_of
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
-from coatcheck.tasks.maximum import (
+from coatcheck.tasks.solvers import assignment
+from coatcheck.tasks.solvers.assignment import assign
+from coatcheck.tasks.solvers.maximum import (
     _all_pairs,
     _by_flow,
     _by_reach,
@@ -26,7 +27,7 @@ from coatcheck.tasks.maximum import (
     _tree,
     maximum,
 )
-from coatcheck.tasks.maximum_kernels import matched
+from coatcheck.tasks.solvers.maximum_kernels import matched
 
 KINDS = ("spread", "lattice", "clusters", "equal")
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from coatcheck.domains import Ball
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import SphereResponse
-from coatcheck.tasks import Floats, Values, answer, means
-from coatcheck.tasks.learning import Learning
-from coatcheck.tasks.means import mean_of, tells_mean_only
+from coatcheck.tasks import Floats, Values, answer
+from coatcheck.tasks import learning as learning_module
+from coatcheck.tasks.learning import Learning, mean_of, tells_mean_only
 from coatcheck.tasks.standing import Standing
 
 
@@ -28,7 +28,7 @@ def test_parts_give_what_the_task_answers(seed: int, people: int, width: int, mo
     (expected,) = answer(learning(width), [reports.astype(np.float64) / 10])
     assert isinstance(expected, Values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(means, "_NUMBERS", most)
+        patch.setattr(learning_module, "_NUMBERS", most)
         found, again = (
             mean_of(learning(width), some, lambda part: part / 10)
             for some in (reports, draw.permutation(reports))

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.tasks import Floats, References, pairs
-from coatcheck.tasks.blocks import cut
+from coatcheck.tasks import Floats, References
 from coatcheck.tasks.neighbours import Neighbours, nearest_within
-from coatcheck.tasks.pairs import agreement, close_pairs
+from coatcheck.tasks.solvers import close_pairs as pairs_module
+from coatcheck.tasks.solvers.close_pairs import agreement, close_pairs, cut
 
 
 def points(seed: int, count: int, *, steps: int, dimension: int) -> Floats:
@@ -65,9 +65,9 @@ def test_counts_equal_brute_force(
     truth = points(seed, count, steps=steps, dimension=dimension)
     noisy = truth + (points(seed + 1, count, steps=0, dimension=dimension) - 0.5) * radius
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "available", lambda: compiled)
-        patch.setattr(pairs, "_BLOCK", block)
-        patch.setattr(pairs, "_CHUNK", block)
+        patch.setattr(pairs_module, "available", lambda: compiled)
+        patch.setattr(pairs_module, "_BLOCK", block)
+        patch.setattr(pairs_module, "_CHUNK", block)
         found = agreement(truth, noisy, radius=radius)
     near, reported = close(truth, radius), close(noisy, radius)
     assert found.true == near.sum()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.tasks import Floats, References, Values, answer
+from coatcheck.tasks.execution import Region, by_regions, regions
 from coatcheck.tasks.neighbours import Neighbours
-from coatcheck.tasks.regions import Region, by_regions, regions
 from coatcheck.tasks.standing import Standing
 
 

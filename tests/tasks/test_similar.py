@@ -6,7 +6,7 @@ import pytest
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.tasks import References, answer
-from coatcheck.tasks.similar import Similar
+from coatcheck.tasks.neighbours import Similar
 
 
 def test_the_most_alike_are_named_in_order() -> None:

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 from coatcheck.entropy import seeded
 from coatcheck.tasks import answer, load, names, ReadsNotes
-from coatcheck.tasks.pairs import agreement
+from coatcheck.tasks.solvers.close_pairs import agreement
 for name in names():
     found = load(name)
     task = found.example() if hasattr(found, "example") else found()

@@ -7,9 +7,10 @@ import msgspec
 
 from coatcheck.protocol.agreement import SignedTerms, countersign, propose
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.suites import CLASSICAL, HYBRID
+from coatcheck.protocol.log.merkle import Tree
 from coatcheck.protocol.terms import (
+    CLASSICAL,
+    HYBRID,
     GroupTerms,
     Notary,
     Party,

@@ -3,11 +3,10 @@
 import hashlib
 from dataclasses import replace
 
-from coatcheck.protocol.ends import FEW_REPORTS, FEW_TRAPS, LATE, TASK, abandoned
 from coatcheck.protocol.envelope import Purpose, binding
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.messages import Answer, encode_letter
-from coatcheck.protocol.notices import (
+from coatcheck.protocol.log.merkle import Tree
+from coatcheck.protocol.outcomes import FEW_REPORTS, FEW_TRAPS, LATE, TASK, abandoned
+from coatcheck.protocol.wire.bulletins import (
     ANSWERED,
     REFUSED,
     ROUND_LEAF,
@@ -16,7 +15,8 @@ from coatcheck.protocol.notices import (
     Checkpoint,
     Posting,
 )
-from coatcheck.protocol.parcels import Tally
+from coatcheck.protocol.wire.messages import Answer, encode_letter
+from coatcheck.protocol.wire.uploads import Tally
 from plain_server import encode_answer
 from vectors import kinds
 from vectors.kinds import ALICE, BOARD, BOB, SERVER, SHUFFLER, Case, pairs

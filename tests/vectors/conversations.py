@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from coatcheck.protocol.blinding import Blind, hash_to_point
-from coatcheck.protocol.nearness import Nearness, offsets
-from coatcheck.protocol.settling import Settling
-from coatcheck.protocol.steps import Progress, cell_of, prf, schedule
+from coatcheck.protocol.settling.nearness import Blind, Nearness, hash_to_point, offsets
+from coatcheck.protocol.settling.rules import Progress, Settling, cell_of, prf, schedule
 
 Case = dict[str, Any]
 

@@ -11,27 +11,27 @@ import numpy as np
 from coatcheck.errors import (
     BadKey,
     BadSignature,
+    Equivocation,
     Malformed,
     Misuse,
     Refused,
-    TwoFaces,
     Unavailable,
     Unsealable,
 )
-from coatcheck.protocol import binary_http, oblivious, privacy_pass, traps
-from coatcheck.protocol.agreement import SettledTerms, SignedTerms, settle
-from coatcheck.protocol.ends import flaw, speaker
+from coatcheck.protocol import oblivious_http, privacy_pass
+from coatcheck.protocol.agreement import AgreedTerms, SignedTerms, verify_signatures
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signed
-from coatcheck.protocol.manifest import Batch, Manifest, bits_of
-from coatcheck.protocol.messages import PayloadFormat, decode_answer, decode_letter
-from coatcheck.protocol.notices import Bulletin, Checkpoint, Posting
-from coatcheck.protocol.parcels import Registration, Upload
-from coatcheck.protocol.receipts import Receipt
+from coatcheck.protocol.log.verification import check_logged, follow, follow_watched
+from coatcheck.protocol.outcomes import flaw, speaker
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
-from coatcheck.protocol.suites import CLASSICAL, SUITES
-from coatcheck.protocol.terms import read_terms
-from coatcheck.protocol.verification import check_logged, follow, follow_watched
+from coatcheck.protocol.terms import CLASSICAL, SUITES, read_terms
+from coatcheck.protocol.ticket import Receipt
+from coatcheck.protocol.wire import uploads
+from coatcheck.protocol.wire.batches import Batch, Manifest, bits_of
+from coatcheck.protocol.wire.bulletins import Bulletin, Checkpoint, Posting
+from coatcheck.protocol.wire.messages import PayloadFormat, decode_answer, decode_letter
+from coatcheck.protocol.wire.uploads import Registration, Upload
 from vectors import conversations, noises, trees
 
 HERE = Path(__file__).parent
@@ -40,7 +40,7 @@ OUTCOMES: dict[type[Exception], str] = {
     BadKey: "bad-key",
     BadSignature: "bad-signature",
     Unsealable: "unsealable",
-    TwoFaces: "two-faces",
+    Equivocation: "two-faces",
     Misuse: "misuse",
     Refused: "refused",
     Unavailable: "unavailable",
@@ -63,10 +63,10 @@ def pairs(number: int) -> KeyPairs:
 
 
 @cache
-def the_round() -> SettledTerms:
+def the_round() -> AgreedTerms:
     """Return the round that all records of the vectors belong to."""
     signed = json.loads((HERE / "terms.json").read_text())["cases"][0]["input"]
-    return settle(_signed(signed))
+    return verify_signatures(_signed(signed))
 
 
 def _signed(plain: Case) -> SignedTerms:
@@ -74,7 +74,7 @@ def _signed(plain: Case) -> SignedTerms:
 
 
 def _terms(case: Case) -> Case:
-    round_ = settle(_signed(case["input"]))
+    round_ = verify_signatures(_signed(case["input"]))
     sizes = range(len(round_.terms.groups))
     return {
         "digest": round_.digest.hex(),
@@ -167,7 +167,7 @@ def _partitions(case: Case) -> Case:
 def _commitment(case: Case) -> Case:
     given = case["input"]
     trap, digest = (bytes.fromhex(given[name]) for name in ("trap", "digest"))
-    found = traps.commitment(trap, digest=digest, group=given["group"], hop=given["hop"])
+    found = uploads.commitment(trap, digest=digest, group=given["group"], hop=given["hop"])
     return {"commitment": found.hex()}
 
 
@@ -178,7 +178,7 @@ def _registration(case: Case) -> Case:
 
 
 def _slack(case: Case) -> Case:
-    return {"slack": traps.slack(*case["input"])}
+    return {"slack": uploads.slack(*case["input"])}
 
 
 def _order(case: Case) -> Case:
@@ -277,7 +277,7 @@ def _token(case: Case) -> Case:
 
 
 def _binary(case: Case) -> Case:
-    kind = binary_http.Request if case["of"] == "request" else binary_http.Response
+    kind = oblivious_http.Request if case["of"] == "request" else oblivious_http.Response
     found = kind.decode(bytes.fromhex(case["input"]))._asdict()
     plain = {name: part.hex() for name, part in found.items() if isinstance(part, bytes)}
     fields = {
@@ -290,13 +290,13 @@ def _binary(case: Case) -> Case:
 
 
 def _gateway_keys(case: Case) -> Case:
-    config = oblivious.read_keys(bytes.fromhex(case["input"]))
+    config = oblivious_http.read_keys(bytes.fromhex(case["input"]))
     return {"number": config.number, "key": config.key.raw.hex(), "aead": config.aead}
 
 
 def _oblivious(case: Case) -> Case:
     """Open a request as the gateway with the board's seed, and answer it with a fixed salt."""
-    opened = oblivious.GatewayKey(7, seed(BOARD)).open(bytes.fromhex(case["input"]))
+    opened = oblivious_http.GatewayKey(7, seed(BOARD)).open(bytes.fromhex(case["input"]))
     salt = bytes(range(opened.overhead - 16))
     return {"text": opened.text.hex(), "answer": opened.answer(b"answer", salt=salt).hex()}
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from coatcheck.domains import Points
-from coatcheck.protocol.messages import PayloadFormat
+from coatcheck.protocol.wire.messages import PayloadFormat
 from coatcheck.randomizers import CodebookResponse, GridResponse, from_params
 
 Case = dict[str, Any]

@@ -5,11 +5,11 @@ import struct
 
 from coatcheck.entropy import seeded
 from coatcheck.protocol.envelope import Purpose, binding
-from coatcheck.protocol.manifest import PART, Batch, Manifest, Part
-from coatcheck.protocol.messages import Answer, Partner, encode_report
-from coatcheck.protocol.parcels import Tally, Upload
-from coatcheck.protocol.receipts import Receipt, issue
 from coatcheck.protocol.terms import Round
+from coatcheck.protocol.ticket import Receipt, issue
+from coatcheck.protocol.wire.batches import PART, Batch, Manifest, Part
+from coatcheck.protocol.wire.messages import Answer, Partner, encode_report
+from coatcheck.protocol.wire.uploads import Tally, Upload
 from plain_server import encode_answer
 from vectors import kinds
 from vectors.kinds import ALICE, BOB, SERVER, SHUFFLER, Case, pairs

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey
 
-from coatcheck.protocol.oblivious import GatewayKey
+from coatcheck.protocol.oblivious_http import GatewayKey
 from vectors.kinds import BOARD, Case, seed
 from vectors.writing import case, flip
 

@@ -1,7 +1,6 @@
 """Vectors of traps: commitments, registrations, and how many people a count shows."""
 
-from coatcheck.protocol.parcels import Registration
-from coatcheck.protocol.traps import commitment
+from coatcheck.protocol.wire.uploads import Registration, commitment
 from vectors import kinds
 from vectors.kinds import Case
 from vectors.writing import case, flip, wrong

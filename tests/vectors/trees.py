@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion
+from coatcheck.protocol.log.merkle import Tree, check_consistency, check_inclusion
 
 Case = dict[str, Any]
 

@@ -1,8 +1,8 @@
 """Vectors of checkpoints that witnesses cosigned: which notes count, and for whom."""
 
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.notes import COSIGNATURE, LogCheckpoint, Note, NoteKey
-from coatcheck.protocol.verification import board_note_key
+from coatcheck.protocol.log.merkle import Tree
+from coatcheck.protocol.log.signed_notes import COSIGNATURE, LogCheckpoint, Note, NoteKey
+from coatcheck.protocol.log.verification import board_note_key
 from vectors.kinds import BOARD, Case, outcome, pairs
 from vectors.writing import case
 

@@ -1,4 +1,4 @@
-"""Runs the committed browser client in Node, and says why when it cannot."""
+"""Runs the committed browser client in Node; skips, with the reason, if a program is missing."""
 
 import atexit
 import fcntl
@@ -18,10 +18,10 @@ ROOT = HERE.parent.parent
 
 
 def needed(program: str) -> str:
-    """Return where a program is; without it skip, unless CI says that it must be there."""
-    found = shutil.which(program)
-    if found:
-        return found
+    """Return the path of a program; if it is missing, skip the test, or fail in CI."""
+    path = shutil.which(program)
+    if path:
+        return path
     message = f"{program} is not installed; this test drives the browser client with it"
     if os.environ.get("CI"):
         pytest.fail(message)
@@ -29,12 +29,12 @@ def needed(program: str) -> str:
 
 
 def packages() -> Path:
-    """Return the packages that the lock file names; the first test that asks installs them."""
+    """Return the folder of the locked packages; the first test that needs them installs them."""
     npm = needed("npm")
     with (ROOT / "web-client/package-lock.json").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the tests run in several processes
-        made = ROOT / "web-client/node_modules"
-        written = made / ".package-lock.json"
+        modules = ROOT / "web-client/node_modules"
+        written = modules / ".package-lock.json"
         if not written.exists() or written.stat().st_mtime < os.fstat(lock.fileno()).st_mtime:
             subprocess.run(  # noqa: S603 - by the lock file
                 [npm, "ci", "--no-audit", "--no-fund"],
@@ -43,11 +43,11 @@ def packages() -> Path:
                 capture_output=True,
                 timeout=600,
             )
-    return made
+    return modules
 
 
 class Refusal(Exception):
-    """The client refused, with this sentence."""
+    """An error that the client threw; its message is the client's sentence."""
 
 
 @cache
@@ -84,7 +84,7 @@ def ask(verb: str, *, script: str = "drive.mjs", **request: Any) -> Any:
         late.cancel()
     if not line:
         _client.cache_clear()
-        raise AssertionError(f"the client in Node ended while it was asked for {verb!r}")
+        raise AssertionError(f"the client in Node ended during the request {verb!r}")
     reply = json.loads(line)
     if "error" in reply:
         assert reply["kind"] != "TypeError", reply["stack"]

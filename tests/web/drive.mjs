@@ -9,23 +9,23 @@ const seed = (number) => new Uint8Array(32).fill(number);
 const [SERVER, SHUFFLER, ALICE, BOB] = [1, 2, 10, 11];
 const pairs = (number) => c.keyPairs(c.suiteNamed("x25519"), seed(number));
 const parties = ({ server, shufflers, board }) => ({
-  server: [server.verifying], shufflers: shufflers.map((one) => [one.verifying]), board: [board.verifying],
+  server: [server.verifying], shufflers: shufflers.map((party) => [party.verifying]), board: [board.verifying],
 });
 
 const plain = (digits) => c.text(c.unhex(digits));
-const asked = ({ method, scheme, authority, path, headers, content }) => ({
+const requestOf = ({ method, scheme, authority, path, headers, content }) => ({
   method: plain(method), scheme: plain(scheme), authority: plain(authority), path: plain(path), headers, content: c.unhex(content),
 });
 let GATEWAY = "";
 
-/** The person that a conversation is about. */
+/** Return the state machine of the person in a conversation. */
 function speaker({ address, secret, cell, lists, asks, side, radius, cell_side: wide, digest }) {
   const progress = c.newProgress(cell, 0);
   const names = lists.map((list) => list.map(c.unhex));
-  const own = { address: c.unhex(address), secret: c.unhex(secret) };
-  if (asks.length) return new c.Settling(progress, { ...own, asks: side, lists: names, steps: c.schedule(asks) });
+  const identity = { address: c.unhex(address), secret: c.unhex(secret) };
+  if (asks.length) return new c.Settling(progress, { ...identity, asks: side, lists: names, steps: c.schedule(asks) });
   const around = c.offsets(radius, wide, cell.length);
-  return new c.Nearness(progress, { ...own, candidates: names[0], around, digest: c.unhex(digest) });
+  return new c.Nearness(progress, { ...identity, candidates: names[0], around, digest: c.unhex(digest) });
 }
 
 // What a client does with each kind of vector; `round` is the round that all records belong to.
@@ -43,8 +43,8 @@ const kinds = {
     };
   },
   async keys({ input, suite }) {
-    const made = await c.keyPairs(c.suiteNamed(suite), c.unhex(input));
-    return { contact: c.hex(made.contact), address: c.hex(made.address) };
+    const keys = await c.keyPairs(c.suiteNamed(suite), c.unhex(input));
+    return { contact: c.hex(keys.contact), address: c.hex(keys.address) };
   },
   contact: ({ input, suite }) => ({ address: c.hex(c.contactOf(c.suiteNamed(suite), c.unhex(input)).address) }),
   binding({ input: { purpose, digest, group, hop, upload } }) {
@@ -56,13 +56,13 @@ const kinds = {
   },
   coin: ({ input }) => {
     const r = c.randomizerOf(input);
-    return { heads: String(r.heads), low: r.low, high: r.high, payload: c.messages.widths(r).reduce((sum, one) => sum + one, 0) };
+    return { heads: String(r.heads), low: r.low, high: r.high, payload: c.messages.widths(r).reduce((sum, width) => sum + width, 0) };
   },
   fields: ({ input }) => {
     const r = c.randomizerOf(input.params);
     return {
       heads: r.parts.map((part) => String(part.heads)), low: r.low, high: r.high,
-      payload: c.messages.widths(r).reduce((sum, one) => sum + one, 0), near: input.points.map((point) => r.center(point)),
+      payload: c.messages.widths(r).reduce((sum, width) => sum + width, 0), near: input.points.map((point) => r.center(point)),
     };
   },
   directions: ({ input }) => {
@@ -91,17 +91,17 @@ const kinds = {
   ),
   answer({ input }, round) {
     const { values, shared, partners, second } = c.messages.decodeAnswer(c.unhex(input), round);
-    const plain = (named) => named.map((one) => [one.group, c.hex(one.contact), c.hex(one.payload)]);
+    const plain = (list) => list.map(({ group, contact, payload }) => [group, c.hex(contact), c.hex(payload)]);
     return { values, shared, partners: plain(partners), second: plain(second) };
   },
   async bulletin({ input }, round) {
-    const found = c.messages.readBulletin(c.unhex(input), round);
+    const document = c.messages.readBulletin(c.unhex(input), round);
     const alice = await pairs(ALICE);
-    const entry = found.entries[0].find((one) => c.hex(one.slice(0, 16)) === c.hex(alice.address));
+    const entry = document.entries[0].find((row) => c.hex(row.slice(0, 16)) === c.hex(alice.address));
     const bound = c.binding("answer", { digest: round.digest, group: 0 });
     const answer = entry ? await c.unseal(entry.slice(16), { suite: round.suite, key: alice.opening, bound }) : new Uint8Array();
-    const { outcome, reason, who, flaw } = found;
-    return { outcome, reason, who, flawless: !flaw, root: c.hex(found.heading.slice(-96, -64)), answer: c.hex(answer) };
+    const { outcome, reason, signer, flaw } = document;
+    return { outcome, reason, who: signer, flawless: !flaw, root: c.hex(document.heading.slice(-96, -64)), answer: c.hex(answer) };
   },
   async posting({ input }, round) {
     const posting = c.messages.decodePosting(c.unhex(input), round);
@@ -120,9 +120,9 @@ const kinds = {
     return { size, root: c.hex(root) };
   },
   "binary-http": ({ input, of, fields }) => {
-    if (of === "request") return { ...fields, written: c.hex(c.obliviousHttp.encodeRequest(asked(fields))) === input };
-    const found = c.obliviousHttp.decodeResponse(c.unhex(input));
-    return { ...found, content: c.hex(found.content) };
+    if (of === "request") return { ...fields, written: c.hex(c.obliviousHttp.encodeRequest(requestOf(fields))) === input };
+    const response = c.obliviousHttp.decodeResponse(c.unhex(input));
+    return { ...response, content: c.hex(response.content) };
   },
   "gateway-keys": ({ input }) => {
     const { number, key, aead } = c.obliviousHttp.readKeys(c.unhex(input));
@@ -157,8 +157,8 @@ const kinds = {
       }
     }
     const { words, dropped } = machine.progress;
-    const said = Object.fromEntries(Object.entries(words).map(([who, text]) => [who, c.hex(text)]));
-    return { written, ready, partners: machine.partners.map(c.hex), words: said, dropped };
+    const texts = Object.fromEntries(Object.entries(words).map(([sender, text]) => [sender, c.hex(text)]));
+    return { written, ready, partners: machine.partners.map(c.hex), words: texts, dropped };
   },
   root: ({ input }) => ({ root: c.hex(c.rootOf(input.map(c.unhex))) }),
   logged({ input: { checkpoint, place, path } }, round) {
@@ -179,20 +179,20 @@ const kinds = {
 
 const verbs = {
   async vectors({ cases, signed, upload }) {
-    GATEWAY = cases.find((one) => one.kind === "gateway-keys")?.input;
+    GATEWAY = cases.find(({ kind }) => kind === "gateway-keys")?.input;
     const round = c.verifySignatures(signed, parties(JSON.parse(signed.document)));
-    const found = [];
-    for (const one of cases) {
+    const outcomes = [];
+    for (const vector of cases) {
       try {
-        found.push({ fields: await kinds[one.kind](one, round, c.unhex(upload)) });
+        outcomes.push({ fields: await kinds[vector.kind](vector, round, c.unhex(upload)) });
       } catch (error) {
-        found.push({ refused: error instanceof c.Refused, sentence: error.message });
+        outcomes.push({ refused: error instanceof c.Refused, sentence: error.message });
       }
     }
-    return found;
+    return outcomes;
   },
-  mechanism: ({ params, values }) => params.map((one) => {
-    const r = c.randomizerOf(one);
+  mechanism: ({ params, values }) => params.map((entry) => {
+    const r = c.randomizerOf(entry);
     return {
       heads: String(r.heads), low: r.low, high: r.high, law: r.law(),
       points: values.map((value) => r.snap(value)),
@@ -232,7 +232,7 @@ const verbs = {
   },
   async collect({ ticket, bulletin, ...terms }) {
     const answer = await c.collect(c.readTicket(ticket), c.unhex(bulletin), invite(terms).round);
-    return { values: answer.values, partners: answer.partners.map((one) => c.hex(one.contact)), places: answer.partners.map((one) => one.place ?? null) };
+    return { values: answer.values, partners: answer.partners.map(({ contact }) => c.hex(contact)), places: answer.partners.map(({ place }) => place ?? null) };
   },
   async write({ ticket, body, to, ...terms }) {
     const { posting, ticket: after } = await c.write(c.readTicket(ticket), c.utf8(body), c.unhex(to), invite(terms).round);
@@ -240,23 +240,23 @@ const verbs = {
   },
   async read({ ticket, postings, ...terms }) {
     const inbox = await c.read(c.readTicket(ticket), postings.map(c.unhex), invite(terms).round);
-    return { bodies: inbox.letters.map((one) => c.text(one.body)), refused: inbox.refused, ticket: c.writeTicket(inbox.ticket) };
+    return { bodies: inbox.letters.map((letter) => c.text(letter.body)), refused: inbox.refused, ticket: c.writeTicket(inbox.ticket) };
   },
   follow({ bulletin, proof, before, ...terms }) {
     const { round } = invite(terms);
     const steps = (list) => list.map(c.unhex);
-    const told = { checkpoint: c.unhex(proof.checkpoint), place: proof.place, path: steps(proof.path), since: steps(proof.since) };
-    const kept = before && { size: before.size, root: c.unhex(before.root) };
-    const { size, root } = c.follow(c.unhex(bulletin), round, told, kept);
+    const paths = { checkpoint: c.unhex(proof.checkpoint), place: proof.place, path: steps(proof.path), since: steps(proof.since) };
+    const stored = before && { size: before.size, root: c.unhex(before.root) };
+    const { size, root } = c.follow(c.unhex(bulletin), round, paths, stored);
     return { size, root: c.hex(root) };
   },
   async joinByToken({ value, offer, group, trusted, limit, token }) {
     const { signed } = JSON.parse(offer);
     const invitation = c.examine(signed, { group, trusted, limit, now: Math.floor(Date.now() / 1000) });
     const { round } = invitation;
-    const shown = c.admission.credential(round, token);
+    const credential = c.admission.credential(round, token);
     const { ticket } = await c.join(invitation, value);
-    const options = { method: "POST", headers: Object.fromEntries(shown), body: ticket.upload, redirect: "error" };
+    const options = { method: "POST", headers: Object.fromEntries(credential), body: ticket.upload, redirect: "error" };
     const answer = await fetch(`${round.address}/uploads`, options);
     const receipt = new Uint8Array(await answer.arrayBuffer());
     return { ticket: c.writeTicket(c.addReceipt(ticket, receipt, round)), status: answer.status };
@@ -279,11 +279,11 @@ const verbs = {
     const round = c.verifySignatures(signed, trusted);
     const at = round.atBoard;
     const bulletin = await peers.whole(`${at}/bulletin`);
-    const kept = c.readTicket(ticket);
-    const answer = await c.collect(kept, bulletin, round);
-    const { stamped, ticket: written } = await c.write(kept, c.utf8(body), answer.partners[0].contact, round);
+    const stored = c.readTicket(ticket);
+    const answer = await c.collect(stored, bulletin, round);
+    const { stamped, ticket: written } = await c.write(stored, c.utf8(body), answer.partners[0].contact, round);
     await peers.send(`${at}/letters`, stamped);
-    return { partners: answer.partners.map((one) => c.hex(one.contact)), ticket: c.writeTicket(written), bulletin: c.hex(bulletin), names };
+    return { partners: answer.partners.map(({ contact }) => c.hex(contact)), ticket: c.writeTicket(written), bulletin: c.hex(bulletin), names };
   },
   async getByRelay({ relay, url, board, trusted }) {
     const names = [];
@@ -307,10 +307,10 @@ const verbs = {
   },
   charged: ({ ticket, bulletin, times, ...terms }) => {
     const invitation = invite(terms);
-    const mine = c.readTicket(ticket);
-    let ledger = c.spend(c.beginLedger({ epsilon: 100, delta: 0.5 }), mine, invitation, 0);
-    const ended = bulletin && c.outcomeOf(mine, c.unhex(bulletin), invitation.round);
-    if (ended) ledger = c.recordOutcome(ledger, mine, ended);
+    const stored = c.readTicket(ticket);
+    let ledger = c.spend(c.beginLedger({ epsilon: 100, delta: 0.5 }), stored, invitation, 0);
+    const ended = bulletin && c.outcomeOf(stored, c.unhex(bulletin), invitation.round);
+    if (ended) ledger = c.recordOutcome(ledger, stored, ended);
     ledger = c.readLedger(JSON.stringify(ledger));
     const { epsilon, local } = invitation;
     return { epsilon, local, words: ended?.words ?? "", spent: times.map((time) => c.spent(ledger, time).epsilon) };
@@ -320,13 +320,13 @@ const verbs = {
   )),
 };
 
-/** Ask through a relay, and write down whom this client connects to. */
+/** Return a client through a relay that records every origin to which it connects. */
 function tapped(relay, first, trusted, names) {
-  const ask = (where, options) => {
+  const recording = (where, options) => {
     names.push(new URL(where).origin);
     return fetch(where, options);
   };
-  return new c.RelayClient(relay, { first, trusted, ask });
+  return new c.RelayClient(relay, { first, trusted, fetch: recording });
 }
 
 function attempt(check) {

@@ -1,4 +1,4 @@
-// The client's sources among hostile peers and several visits at once: a line of JSON in, a line out.
+// Runs the client's sources against hostile peers and in concurrent sessions: one line of JSON in, one line out.
 
 import { createInterface } from "node:readline";
 import * as c from "../../web-client/src/index.js";
@@ -9,26 +9,26 @@ import { pauseRule } from "../../web-client/src/relay-client.js";
 const nap = (seconds) => new Promise((awake) => { setTimeout(awake, 1000 * seconds); });
 const BUDGET = { epsilon: 3, delta: 0.5 };
 
-/** A store that takes its time, as a database of a browser does. */
+/** Return a slow store, like a browser's database. */
 function slowStore() {
-  const kept = new Map();
+  const texts = new Map();
   return {
     async get(name) {
-      const found = kept.get(name) ?? null;
+      const stored = texts.get(name) ?? null;
       await nap(0.01);
-      return found;
+      return stored;
     },
     async set(name, text) {
       await nap(0.01);
-      kept.set(name, text);
+      texts.set(name, text);
     },
   };
 }
 
-/** The face of a browser's storage. */
+/** Return a store with the interface of a browser's Storage. */
 function storage() {
-  const kept = new Map();
-  return { getItem: (name) => kept.get(name) ?? null, setItem: (name, text) => { kept.set(name, text); } };
+  const texts = new Map();
+  return { getItem: (name) => texts.get(name) ?? null, setItem: (name, text) => { texts.set(name, text); } };
 }
 
 const STORES = {
@@ -49,16 +49,16 @@ function person(number, round) {
 }
 
 const verbs = {
-  /** Several visits enter a round of ε = 2 at once, and one more leaves things as they are. */
+  /** Several sessions record a round of ε = 2 at once; the ledger has room for one. */
   async ledgers({ kind, folder }) {
     const stores = STORES[kind]({ folder });
-    const kept = (at) => new PersonStore(stores[at % stores.length], `${at}`.repeat(64));
+    const storeAt = (at) => new PersonStore(stores[at % stores.length], `${at}`.repeat(64));
     const enter = (name) => (book) => {
       if (book.entries.length) throw new c.Refused("spent");
       return { ...book, entries: [{ round: name, epsilon: 2, delta: 0.1, local: 2, until: 9e9, end: "" }] };
     };
-    const done = await Promise.allSettled([0, 1, 2, 3].map((at) => kept(at).updateLedger(enter(`${at}`), BUDGET)));
-    return { entered: done.filter(({ status }) => status === "fulfilled").length, rounds: (await kept(0).ledger()).entries.map((one) => one.round) };
+    const done = await Promise.allSettled([0, 1, 2, 3].map((at) => storeAt(at).updateLedger(enter(`${at}`), BUDGET)));
+    return { entered: done.filter(({ status }) => status === "fulfilled").length, rounds: (await storeAt(0).ledger()).entries.map(({ round }) => round) };
   },
   async written({ folder }) {
     const store = fileStore(folder);
@@ -68,37 +68,37 @@ const verbs = {
   },
   async remembered() {
     const [store, round] = [slowStore(), { cosigners: {}, terms: { board: { verifying: "00" } } }];
-    const [one, other] = await Promise.all(["0", "1"].map((digest) => new PersonStore(store, digest).checkpoint(round)));
-    for (const [kept, size] of [[one, 5], [other, 9], [one, 7]]) await kept.remember({ size, root: new Uint8Array(32) });
+    const [first, second] = await Promise.all(["0", "1"].map((digest) => new PersonStore(store, digest).checkpoint(round)));
+    for (const [checkpoint, size] of [[first, 5], [second, 9], [first, 7]]) await checkpoint.remember({ size, root: new Uint8Array(32) });
     return (await new PersonStore(store, "2").checkpoint(round)).before.size;
   },
   async endless({ first, trusted }) {
     let sent = 0;
     const body = () => new ReadableStream({ pull(out) { sent += 1; if (sent > 200) out.close(); else out.enqueue(new Uint8Array(1 << 20)); } });
-    const relay = new c.RelayClient("https://relay.example", { first, trusted, ask: async () => new Response(body()) });
+    const relay = new c.RelayClient("https://relay.example", { first, trusted, fetch: async () => new Response(body()) });
     return [await relay.get(first).catch(failure), sent];
   },
   async until({ first, trusted, values }) {
-    const ask = (value) => async () => new Response(new Uint8Array(45), { headers: { "coatcheck-until": value, "coatcheck-signatures": "00" } });
-    return Promise.all(values.map((value) => new c.RelayClient("https://relay.example", { first, trusted, ask: ask(value) }).get(first).catch(failure)));
+    const answering = (value) => async () => new Response(new Uint8Array(45), { headers: { "coatcheck-until": value, "coatcheck-signatures": "00" } });
+    return Promise.all(values.map((value) => new c.RelayClient("https://relay.example", { first, trusted, fetch: answering(value) }).get(first).catch(failure)));
   },
   async apart({ pairs, trusted }) {
-    const ask = async () => { throw new Error("asked"); };
-    return Promise.all(pairs.map(([relay, role]) => new c.RelayClient(relay, { first: `${role}/rounds/0`, trusted, ask }).get(`${role}/x`).catch((error) => error.constructor.name)));
+    const failing = async () => { throw new Error("a request was sent"); };
+    return Promise.all(pairs.map(([relay, role]) => new c.RelayClient(relay, { first: `${role}/rounds/0`, trusted, fetch: failing }).get(`${role}/x`).catch((error) => error.constructor.name)));
   },
   drawn({ window, due, count }) {
     const relay = new c.RelayClient("https://relay.example", { first: "https://a.example/rounds/0", trusted: {} });
     const drawn = pauseRule({ terms: { window } }, relay);
     return { drawn: Array.from({ length: count }, () => drawn(due)), plain: pauseRule({ terms: { window } }, {})(due) };
   },
-  /** Join through a real relay, and look for an end that does not come. */
+  /** Join through a real relay, and poll for an outcome that is never published. */
   async looks({ url, relay, trusted }) {
     const times = [];
-    const ask = (where, options) => { times.push(Date.now()); return fetch(where, options); };
-    const visit = new c.Session(url, { trusted, relay, ask, store: c.memoryStore() });
-    await visit.join([0.2, 0.3], { group: "riders", limit: { epsilon: 9, delta: 1e-3 }, budget: { epsilon: 9, delta: 1e-3 } });
+    const timed = (where, options) => { times.push(Date.now()); return fetch(where, options); };
+    const session = new c.Session(url, { trusted, relay, fetch: timed, store: c.memoryStore() });
+    await session.join([0.2, 0.3], { group: "riders", limit: { epsilon: 9, delta: 1e-3 }, budget: { epsilon: 9, delta: 1e-3 } });
     times.length = 0;
-    await visit.collect({ patience: 9 }).catch(() => {});
+    await session.collect({ patience: 9 }).catch(() => {});
     return times.slice(1).map((time, at) => (time - times[at]) / 1000);
   },
   async strange({ document }) {
@@ -106,8 +106,8 @@ const verbs = {
     const board = (get) => new c.BoardView(round, { peer: { get, send: get } });
     const posted = (text) => board(async () => c.utf8(text)).post([new Uint8Array(1)]).catch(failure);
     const size = c.messages.postingSize(round);
-    const one = new Uint8Array(1);
-    const page = { length: size * 500_000, slice: () => one };
+    const piece = new Uint8Array(1);
+    const page = { length: size * 500_000, slice: () => piece };
     return [await posted("no JSON"), await posted('{"place":-1}'), await posted('{"place":1e300}'), await board(async () => page).letters(0).catch(failure)];
   },
   cells: ({ places }) => places.map(([place, scale, side]) => {
@@ -124,23 +124,23 @@ const verbs = {
       return error.constructor.name;
     }
   }),
-  /** Settle with two candidates, of whom the board takes letters for one alone, or hides one's own notice. */
+  /** Settle with two candidates on a board that accepts letters for one of them only, or hides the person's own notice. */
   async settle({ document, full, patience }) {
     const round = c.readTerms(document);
     const [{ ticket }, ...others] = [1, 2, 3].map((number) => person(number, round));
     const contacts = await Promise.all(others.map(async ({ keys }) => (await keys).contact));
-    const [taken, answer] = [[], { partners: contacts.map((contact) => ({ contact })), second: [] }];
+    const [accepted, answer] = [[], { partners: contacts.map((contact) => ({ contact })), second: [] }];
     const board = {
       window: 0, pause: (due) => due, letters: async () => [], prove: async () => {},
       async post(stamped) {
-        if (stamped.some((one) => c.hex(one).startsWith(c.hex(contacts[0])) && full)) throw new c.Refused("full");
-        taken.push(...stamped.map((one) => contacts.findIndex((contact) => c.hex(one).startsWith(c.hex(contact)))));
+        if (stamped.some((letter) => c.hex(letter).startsWith(c.hex(contacts[0])) && full)) throw new c.Refused("full");
+        accepted.push(...stamped.map((letter) => contacts.findIndex((contact) => c.hex(letter).startsWith(c.hex(contact)))));
         return 7;
       },
     };
-    const options = { round, sizes: [3, 4], words: new Uint8Array(), board, keep: () => {}, look: 0.1, patience };
+    const options = { round, sizes: [3, 4], words: new Uint8Array(), board, save: () => {}, look: 0.1, patience };
     const end = await c.settleByLetter(ticket, [0.5, 0.5], answer, options).catch(failure);
-    return { end, taken };
+    return { end, taken: accepted };
   },
 };
 

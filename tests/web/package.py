@@ -1,4 +1,4 @@
-"""The npm package as its users get it: packed, installed in an empty folder, and run."""
+"""The npm package as its users install it: packed, installed in an empty folder, and run."""
 
 import fcntl
 import json
@@ -24,7 +24,7 @@ SOURCES = ROOT / "web-client"
 
 @cache
 def _shared() -> Path:
-    """Make a folder for this run of the tests, which all its processes share."""
+    """Return a folder that all processes of this test run share."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     if run is None:
         return Path(tempfile.mkdtemp(prefix="coatcheck-pack-"))
@@ -35,7 +35,7 @@ def _shared() -> Path:
 
 @contextmanager
 def _turn() -> Iterator[None]:
-    """Let one process of the tests at a time go on."""
+    """Hold a lock that all processes of this test run share."""
     with (SOURCES / "pack.mjs").open("rb") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         yield
@@ -54,12 +54,12 @@ def packed() -> Path:
                 capture_output=True,
                 timeout=600,
             )
-    (found,) = folder.glob("*.tgz")
-    return found
+    (tarball,) = folder.glob("*.tgz")
+    return tarball
 
 
 def installed(folder: Path) -> Path:
-    """Give a folder in which the packed package is installed: once by npm, then copied."""
+    """Return a folder with the packed package installed: once by npm, then copied."""
     tarball, project = packed(), _shared() / "project"
     with _turn():
         if not project.exists():
@@ -69,21 +69,21 @@ def installed(folder: Path) -> Path:
 
 
 def _install(tarball: Path, project: Path) -> None:
-    """Install the package without asking anybody."""
-    made = Path(tempfile.mkdtemp(dir=project.parent))
-    (made / "package.json").write_text('{ "private": true, "type": "module" }')
+    """Install the package without a request to the registry."""
+    fresh = Path(tempfile.mkdtemp(dir=project.parent))
+    (fresh / "package.json").write_text('{ "private": true, "type": "module" }')
     subprocess.run(  # noqa: S603 - our own package
         [needed("npm"), "install", "--offline", "--no-audit", "--no-fund", str(tarball)],
-        cwd=made,
+        cwd=fresh,
         check=True,
         capture_output=True,
         timeout=600,
     )
-    made.rename(project)
+    fresh.rename(project)
 
 
 def node(folder: Path, script: str, *words: str, timeout: float = 900.0) -> str:
-    """Run a script in a folder in which the package is installed; return what it printed."""
+    """Run a script in a folder with the package installed; return its output."""
     (folder / "script.mjs").write_text(script, encoding="utf-8")
     done = subprocess.run(  # noqa: S603 - our own script
         [needed("node"), "--no-warnings", "script.mjs", *words],
@@ -97,15 +97,15 @@ def node(folder: Path, script: str, *words: str, timeout: float = 900.0) -> str:
     return done.stdout
 
 
-def told(folder: Path, script: str, *words: str) -> Any:
-    """Run a script that prints JSON."""
+def node_json(folder: Path, script: str, *words: str) -> Any:
+    """Run a script that prints JSON; return the value."""
     return json.loads(node(folder, script, *words))
 
 
 def compiled(folder: Path, **sources: str) -> dict[str, str]:
-    """Check TypeScript files strictly against the package's types; return the complaints of each.
+    """Check TypeScript files strictly against the package's types; return each file's errors.
 
-    All in one run of the compiler: reading the types of others takes most of its time.
+    All in one run of the compiler: reading the types of the packages takes most of its time.
     """
     for name, source in sources.items():
         (folder / f"{name}.mts").write_text(source, encoding="utf-8")
@@ -124,10 +124,12 @@ def compiled(folder: Path, **sources: str) -> dict[str, str]:
         check=False,
         timeout=600,
     )
-    said = done.stdout.splitlines()
-    found = {name: [line for line in said if line.startswith(f"{name}.mts(")] for name in sources}
-    assert sum(map(len, found.values())) == sum("error TS" in line for line in said), done.stdout
-    return {name: "\n".join(lines) for name, lines in found.items()}
+    output = done.stdout.splitlines()
+    errors = {
+        name: [line for line in output if line.startswith(f"{name}.mts(")] for name in sources
+    }
+    assert sum(map(len, errors.values())) == sum("error TS" in line for line in output), done.stdout
+    return {name: "\n".join(lines) for name, lines in errors.items()}
 
 
 @contextmanager
@@ -145,22 +147,22 @@ def served(folder: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def said_in_chromium(project: Path, *, relay: str) -> str:
-    """Open a project's page; return what it says at last. It asks its site and the relay only."""
+def text_in_chromium(project: Path, *, relay: str) -> str:
+    """Open a project's page; return its final text. It must connect to its site and relay only."""
     (project / "favicon.ico").write_bytes(b"")
-    complaints: list[str] = []
-    asked: set[str] = set()
+    errors: list[str] = []
+    origins: set[str] = set()
     with served(project) as site, sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=needed("chromium"), args=flags)
         page = browser.new_page()
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.add("/".join(request.url.split("/")[:3])))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda request: origins.add("/".join(request.url.split("/")[:3])))
         page.goto(f"{site}/index.html")
         waiting = "Waiting for the others."
         expect(page.locator("#said")).not_to_have_text(waiting, timeout=PATIENCE * 1000)
-        said = page.locator("#said").inner_text()
+        text = page.locator("#said").inner_text()
         browser.close()
-    assert complaints == []
-    assert asked == {site, relay}
-    return said
+    assert errors == []
+    assert origins == {site, relay}
+    return text

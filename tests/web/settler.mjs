@@ -1,7 +1,7 @@
-// Somebody in a browser, run in Node: joins a round, collects, settles by letter, and prints whom with.
+// A browser's person, run in Node: joins a round, collects, settles by letter, and prints the partners.
 //
-// The ticket is a file; after a crash the same command goes on from it. `crash` is how many postings
-// may leave before it falls over, just before the next one leaves or just after.
+// The ticket is a file; after a crash the same command resumes from it. `crash` says after how many postings
+// the process ends, and whether it ends just before the next posting or just after it.
 
 import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import * as c from "../../src/coatcheck/demo/page/static/client.js";
@@ -20,7 +20,7 @@ async function ask(where, options) {
   }
 }
 
-function keep(ticket) {
+function save(ticket) {
   writeFileSync(`${path}.new`, c.writeTicket(ticket));
   renameSync(`${path}.new`, path);
 }
@@ -33,9 +33,9 @@ const { round } = invitation;
 const at = round.terms.board.url;
 if (!existsSync(path)) {
   const { ticket } = await c.join(invitation, value);
-  keep(ticket);
+  save(ticket);
   const receipt = await bytes(await ask(`${url}/uploads`, { method: "POST", body: ticket.upload, headers: octets }));
-  keep(c.addReceipt(ticket, receipt, round));
+  save(c.addReceipt(ticket, receipt, round));
 }
 const ticket = c.readTicket(readFileSync(path, "utf8"));
 const raw = await bytes(await ask(`${at}/rounds/${c.hex(round.digest)}/bulletin`));
@@ -53,7 +53,7 @@ const peer = {
 };
 const board = new c.BoardView(round, { peer });
 const side = await c.settleByLetter(ticket, value, answer, {
-  round, sizes: answer.sizes, words: c.utf8(words), board, keep, look: 0.2,
+  round, sizes: answer.sizes, words: c.utf8(words), board, save, look: 0.2,
 });
 console.log(JSON.stringify({
   address: c.hex(side.machine.address),

@@ -3,7 +3,7 @@
 import pytest
 
 from coatcheck.accounting.amplification import amplify
-from coatcheck.demo.page.adversaries import against, corrupted
+from coatcheck.demo.page.app import against, corrupted
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol.drafting import GroupPlan
@@ -20,21 +20,21 @@ TASK = LeastCostMatching(groups=("riders", "drivers"))
 
 def test_the_server_alone_faces_the_whole_crowd() -> None:
     """Nobody is corrupted or exposed, and the sentence is the guarantee's own."""
-    found = against("server", GROUPS, task=TASK, group=1)
+    answer = against("server", GROUPS, task=TASK, group=1)
     expected = amplify(MECHANISM.law, crowd=30, delta=1e-4)
-    assert (found["epsilon"], found["sentence"]) == (expected.epsilon, str(expected))
-    assert found["corrupted"] == found["exposed"] == []
+    assert (answer["epsilon"], answer["sentence"]) == (expected.epsilon, str(expected))
+    assert answer["corrupted"] == answer["exposed"] == []
 
 
 def test_corrupted_people_expose_those_they_were_told_of() -> None:
     """A rider counts for less when drivers were bought: both are taken out of the crowd."""
     partners = {(0, 39): [(1, 3)], (1, 29): [(0, 5)], (0, 38): [(1, 29)]}
-    found = against("server-and-people", GROUPS, task=TASK, group=0, people=4, partners=partners)
-    assert found["corrupted"] == [(0, 39), (1, 29), (0, 38), (1, 28)]
-    assert found["exposed"] == [(0, 5), (1, 3)]
+    answer = against("server-and-people", GROUPS, task=TASK, group=0, people=4, partners=partners)
+    assert answer["corrupted"] == [(0, 39), (1, 29), (0, 38), (1, 28)]
+    assert answer["exposed"] == [(0, 5), (1, 3)]
     expected = amplify(MECHANISM.law, crowd=40, delta=1e-4, corrupted=2, exposed=2)
     assert (
-        found["epsilon"]
+        answer["epsilon"]
         == expected.epsilon
         > against("server", GROUPS, task=TASK, group=0)["epsilon"]
     )
@@ -44,10 +44,10 @@ def test_who_cannot_open_reports_learns_nothing_of_values() -> None:
     """ε = 0 for four seats; the shuffler's sentence warns of the local one."""
     for seat in ("onlooker", "relay", "witness"):
         assert against(seat, GROUPS, task=TASK, group=0)["epsilon"] == 0
-    found = against("shuffler", GROUPS, task=TASK, group=0)
-    assert found["epsilon"] == 0
-    assert found["colluding"] == MECHANISM.epsilon_spent
-    assert f"{MECHANISM.epsilon_spent:.4g}" in found["sentence"]
+    answer = against("shuffler", GROUPS, task=TASK, group=0)
+    assert answer["epsilon"] == 0
+    assert answer["colluding"] == MECHANISM.epsilon_spent
+    assert f"{MECHANISM.epsilon_spent:.4g}" in answer["sentence"]
 
 
 def test_somebody_honest_is_left_in_every_group() -> None:

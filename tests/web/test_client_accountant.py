@@ -1,4 +1,4 @@
-"""The browser's own arithmetic: never below the truth, and as close as the library's."""
+"""The browser's accounting: never below the true value, and as close to it as the library's."""
 
 import math
 from typing import Any
@@ -12,18 +12,19 @@ from coatcheck.accounting.laws import (
     Fieldwise,
     Law,
     OwnCoin,
+    Pair,
     TwoLevel,
     bounded,
     grid,
     minkowski,
+    pair,
 )
-from coatcheck.accounting.pairs import Pair, pair
 from crowds import any_promise, sixty_digits
 from web.browser import ask
 
 
 def spelled(law: Law) -> dict[str, Any]:
-    """Return a law as the browser spells it."""
+    """Return a law in the browser's format."""
     match law:
         case OwnCoin():
             return {**spelled(law.law), "rate": law.rate}
@@ -41,8 +42,8 @@ def spelled(law: Law) -> dict[str, Any]:
     raise ValueError(law)
 
 
-def known(law: Law) -> bool:
-    """Say whether the browser has mechanisms of this law."""
+def is_supported(law: Law) -> bool:
+    """Return whether the browser has mechanisms with this law."""
     return isinstance(law.law if isinstance(law, OwnCoin) else law, TwoLevel | Fieldwise)
 
 
@@ -64,18 +65,18 @@ def test_no_bound_is_below_sixty_digits() -> None:
         for share in (0.01, 0.3, 0.8, 0.999)
     ]
     asks = [{"law": spelled(law), "crowd": size, "epsilon": x} for law, size, x in cases]
-    for (law, size, epsilon), found in zip(cases, ask("deltas", asks=asks), strict=True):
-        one = pair(law)
-        assert isinstance(one, Pair)
-        truth = sixty_digits(one, size, epsilon)
-        assert found >= truth, (law, size, epsilon)
+    for (law, size, epsilon), bound in zip(cases, ask("deltas", asks=asks), strict=True):
+        distributions = pair(law)
+        assert isinstance(distributions, Pair)
+        truth = sixty_digits(distributions, size, epsilon)
+        assert bound >= truth, (law, size, epsilon)
         if truth < 0.1:  # nobody promises more
-            assert found < 1.01 * truth, (law, size, epsilon)
+            assert bound < 1.01 * truth, (law, size, epsilon)
 
 
 def test_no_promise_of_the_browser_is_refuted() -> None:
     """Random promises up to a billion people hold in interval arithmetic, and are the library's."""
-    promises = [one for one in map(any_promise, range(60)) if known(one[0])]
+    promises = [promise for promise in map(any_promise, range(60)) if is_supported(promise[0])]
     asks = [{"law": spelled(law), "crowd": crowd, "delta": delta} for law, crowd, delta in promises]
     confirmed = 0
     for (law, crowd, delta), epsilon in zip(promises, ask("amplify", asks=asks), strict=True):
@@ -103,9 +104,9 @@ def test_a_coin_amplifies_in_the_browser_as_in_the_library() -> None:
     laws = [OwnCoin(law=grid(3.0, cells=16), rate=rate) for rate in rates]
     asks = [{"law": spelled(law), "crowd": 2_000, "delta": 1e-6} for law in laws]
     library = [amplify(law, crowd=2_000, delta=1e-6).epsilon for law in laws]
-    found = ask("amplify", asks=asks)
-    assert found == pytest.approx(library, rel=2e-3)
-    assert found == sorted(found)
+    amplified = ask("amplify", asks=asks)
+    assert amplified == pytest.approx(library, rel=2e-3)
+    assert amplified == sorted(amplified)
 
 
 @pytest.mark.parametrize(
@@ -125,13 +126,13 @@ def test_fields_cost_in_the_browser_what_they_cost_in_the_library(
     """The product of the fields' laws is summed, and not only their budgets."""
     law = Fieldwise(laws=fields)
     laws: list[Law] = [law, OwnCoin(law=law, rate=0.3)]
-    cases = [(one, crowd) for one in laws for crowd in (2, 40, 3_000, 10**6)]
-    asks = [{"law": spelled(one), "crowd": crowd, "delta": 1e-6} for one, crowd in cases]
-    library = [amplify(one, crowd=crowd, delta=1e-6).epsilon for one, crowd in cases]
-    for (_, crowd), told, found in zip(cases, library, ask("amplify", asks=asks), strict=True):
-        assert found <= told * (1 + 1e-4)
+    cases = [(case, crowd) for case in laws for crowd in (2, 40, 3_000, 10**6)]
+    asks = [{"law": spelled(case), "crowd": crowd, "delta": 1e-6} for case, crowd in cases]
+    library = [amplify(case, crowd=crowd, delta=1e-6).epsilon for case, crowd in cases]
+    for (_, crowd), exact, epsilon in zip(cases, library, ask("amplify", asks=asks), strict=True):
+        assert epsilon <= exact * (1 + 1e-4)
         if crowd > 2:  # in the smallest crowds the library's search stops early
-            assert found == pytest.approx(told, rel=1e-3)
+            assert epsilon == pytest.approx(exact, rel=1e-3)
     if len(fields) < 12:
         (alone,) = ask("amplify", asks=[{"law": spelled(law), "crowd": 3_000, "delta": 1e-6}])
         assert alone < amplify(AnyLdp(epsilon=law.epsilon), crowd=3_000, delta=1e-6).epsilon

@@ -30,8 +30,8 @@ def _values(ball: Ball, *, seed: int, count: int) -> list[list[float]]:
     rows /= np.linalg.norm(rows, ord=ball.p, axis=1, keepdims=True)
     rows[count // 2 :] *= draw.uniform(size=(count - count // 2, 1))
     corner = np.eye(1, ball.dimension) * -1.0
-    found: list[list[float]] = (np.concatenate([rows, corner]) * ball.radius).tolist()
-    return found
+    values: list[list[float]] = (np.concatenate([rows, corner]) * ball.radius).tolist()
+    return values
 
 
 def _balls() -> list[Ball]:
@@ -49,25 +49,29 @@ def test_caps_and_codebooks_on_balls_are_the_same_integers() -> None:
     for ball in _balls():
         values = _values(ball, seed=6, count=12)
         points = ball.snap(values)
-        made: list[Any] = []
+        mechanisms: list[Any] = []
         for radius in (1e-6, draw.uniform(0.3, 1.0), draw.uniform(0.9, 1.5)):
             epsilon = draw.uniform(0.1, 9)
-            made.append(MinkowskiResponse(domain=ball, epsilon=epsilon, radius=radius))
-            made.append(BoundedResponse(domain=ball, epsilon=epsilon, radius=min(radius, 1.0)))
+            mechanisms.append(MinkowskiResponse(domain=ball, epsilon=epsilon, radius=radius))
+            mechanisms.append(
+                BoundedResponse(domain=ball, epsilon=epsilon, radius=min(radius, 1.0))
+            )
         if ball.dimension <= 16:
             places = tuple(tuple(row) for row in np.unique(points, axis=0).tolist())
-            made.append(
+            mechanisms.append(
                 CodebookResponse(domain=ball, epsilon=2.0, points=places, closest=len(places) // 2)
             )
-        answers = ask("mechanism", params=[one.params() for one in made], values=values)
-        for one, here in zip(made, answers, strict=True):
+        answers = ask(
+            "mechanism", params=[mechanism.params() for mechanism in mechanisms], values=values
+        )
+        for mechanism, here in zip(mechanisms, answers, strict=True):
             assert here["points"] == points.tolist(), ball
-            assert int(here["heads"]) == one.heads, one
-            assert (here["low"], here["high"]) == (one.low.tolist(), one.high.tolist())
-            assert here["centers"] == near_reports(one, points).tolist()
-            law = plain(one.law)
-            found = [here["law"][name] for name in law]
-            assert found == pytest.approx(list(law.values()), rel=1e-6, abs=1e-12), one
+            assert int(here["heads"]) == mechanism.heads, mechanism
+            assert (here["low"], here["high"]) == (mechanism.low.tolist(), mechanism.high.tolist())
+            assert here["centers"] == near_reports(mechanism, points).tolist()
+            law = plain(mechanism.law)
+            law_values = [here["law"][name] for name in law]
+            assert law_values == pytest.approx(list(law.values()), rel=1e-6, abs=1e-12), mechanism
 
 
 @pytest.mark.parametrize(
@@ -79,11 +83,11 @@ def test_near_codewords_of_spheres_are_the_same(
 ) -> None:
     """In every turn the browser finds the codewords that Python finds."""
     ball = Ball(radius=2.0, p=2, dimension=dimension, steps=steps)
-    made = SphereResponse(
+    mechanism = SphereResponse(
         domain=ball, epsilon=4.0, size=size, closest=7, turns=turns, seed=2**53 - 1
     )
     points = ball.snap(_values(ball, seed=8, count=5)).tolist()
-    listed = {"params": made.params(), "points": points, "turns": [0, 3, turns - 1]}
+    listed = {"params": mechanism.params(), "points": points, "turns": [0, 3, turns - 1]}
     case: dict[str, Any] = {"kind": "directions", "input": listed}
     folder = ROOT / "tests/vectors"
     signed, upload = (
@@ -92,14 +96,14 @@ def test_near_codewords_of_spheres_are_the_same(
     )
     (here,) = ask("vectors", cases=[case], signed=signed, upload=upload)
     assert here.get("fields") == outcome(case)[1], here
-    (told,) = ask("mechanism", params=[made.params()], values=[])
-    assert [told["law"][name] for name in plain(made.law)] == pytest.approx(
-        list(plain(made.law).values()), rel=1e-6
+    (described,) = ask("mechanism", params=[mechanism.params()], values=[])
+    assert [described["law"][name] for name in plain(mechanism.law)] == pytest.approx(
+        list(plain(mechanism.law).values()), rel=1e-6
     )
 
 
 @pytest.mark.parametrize(
-    "made",
+    "mechanism",
     [
         MinkowskiResponse(domain=DISK, epsilon=1.0, radius=0.7),
         BoundedResponse(domain=DISK, epsilon=2.0, radius=0.4),
@@ -114,9 +118,9 @@ def test_near_codewords_of_spheres_are_the_same(
     ],
     ids=["minkowski-l2", "bounded-l2", "minkowski-l1", "bounded-l1", "codebook", "sphere"],
 )
-def test_reports_follow_the_exact_distribution(made: Any) -> None:
+def test_reports_follow_the_exact_distribution(mechanism: Any) -> None:
     """20,000 fresh draws pass a chi-square test: each fails by chance once in a million runs."""
-    check_distribution(made, (2, -1))
+    check_distribution(mechanism, (2, -1))
 
 
 _L2 = Ball(radius=1.0, p=2, dimension=3, steps=64)
@@ -137,15 +141,15 @@ _CROSS = Ball(radius=1.0, p=1, dimension=1025)
         ),
         (
             {"name": "grid", "domain": _L2.params(), "epsilon": 1.0, "cells": [2], "decode": "raw"},
-            "a grid cuts a box",
+            "grid response needs a box",
         ),
-        (_SPHERE | {"size": 0}, "no codewords"),
-        (_SPHERE | {"size": 1 << 17}, "no codewords"),
-        (_SPHERE | {"turns": 1 << 27}, "no codewords"),
-        (_SPHERE | {"seed": 1 << 53}, "no codewords"),
-        (_SPHERE | {"domain": {**_L2.params(), "p": 1.0}}, "no codewords"),
-        (_SPHERE | {"domain": {**_L2.params(), "dimension": 5001}}, "no codewords"),
-        (_SPHERE | {"domain": {**_L2.params(), "dimension": 2**40}}, "no ball"),
+        (_SPHERE | {"size": 0}, "sphere response needs a ball"),
+        (_SPHERE | {"size": 1 << 17}, "sphere response needs a ball"),
+        (_SPHERE | {"turns": 1 << 27}, "sphere response needs a ball"),
+        (_SPHERE | {"seed": 1 << 53}, "sphere response needs a ball"),
+        (_SPHERE | {"domain": {**_L2.params(), "p": 1.0}}, "sphere response needs a ball"),
+        (_SPHERE | {"domain": {**_L2.params(), "dimension": 5001}}, "sphere response needs a ball"),
+        (_SPHERE | {"domain": {**_L2.params(), "dimension": 2**40}}, "a ball needs"),
         (_SPHERE | {"decode": "median"}, "has no decode median"),
     ],
 )

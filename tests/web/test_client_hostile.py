@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.local_cluster import Cluster
 from rounds import SmallRound
 from service_rounds import QUICK, draft
 from web import browser
@@ -35,8 +35,8 @@ def test_visits_that_join_at_once_spend_one_after_the_other(
     ask: Any, kind: str, tmp_path: Path
 ) -> None:
     """Each sees what the others spent, in whatever store; who comes too late is refused."""
-    found = ask("ledgers", kind=kind, folder=str(tmp_path))
-    assert (found["entered"], len(found["rounds"])) == (1, 1)
+    result = ask("ledgers", kind=kind, folder=str(tmp_path))
+    assert (result["entered"], len(result["rounds"])) == (1, 1)
 
 
 def test_files_that_are_written_at_once_stay_whole(ask: Any, tmp_path: Path) -> None:
@@ -46,21 +46,21 @@ def test_files_that_are_written_at_once_stay_whole(ask: Any, tmp_path: Path) -> 
 
 
 def test_a_checkpoint_of_a_board_never_goes_back(ask: Any) -> None:
-    """Another round of the same person has kept a newer one."""
+    """Another round of the same person may have stored a newer one."""
     assert ask("remembered") == 9
 
 
 def test_a_relay_that_sends_without_end_is_not_read(ask: Any) -> None:
     """A message of a relay has at most 2^20 bytes."""
-    told, megabytes = ask("endless", first=FIRST, trusted=TRUSTED)
-    assert told.startswith("Refused: https://relay.example answers with more than")
+    reply, megabytes = ask("endless", first=FIRST, trusted=TRUSTED)
+    assert reply.startswith("Refused: https://relay.example answers with more than")
     assert megabytes < 10
 
 
 def test_an_end_of_keys_that_is_no_time_is_refused(ask: Any) -> None:
-    """A relay may write what it likes there."""
-    told = ask("until", first=FIRST, trusted=TRUSTED, values=["-1", "1e5", "x", "9" * 30, ""])
-    assert all(one.startswith("Refused: the relay does not say when") for one in told)
+    """The relay chooses this header."""
+    replies = ask("until", first=FIRST, trusted=TRUSTED, values=["-1", "1e5", "x", "9" * 30, ""])
+    assert all(reply.startswith("Refused: the relay did not say when") for reply in replies)
 
 
 def test_a_relay_serves_no_role_of_its_own_operator(ask: Any) -> None:
@@ -72,16 +72,17 @@ def test_a_relay_serves_no_role_of_its_own_operator(ask: Any) -> None:
         ("https://a.co.uk", "https://b.co.uk", "Unavailable"),
         ("https://relay.org", "https://board.org", "Unavailable"),
     ]
-    told = ask("apart", trusted=TRUSTED, pairs=[case[:2] for case in cases])
-    assert told == [case[2] for case in cases]
+    replies = ask("apart", trusted=TRUSTED, pairs=[case[:2] for case in cases])
+    assert replies == [case[2] for case in cases]
 
 
 def test_pauses_between_looks_are_drawn_with_a_relay() -> None:
     """Evenly from nothing to the window; 600 draws are in each third of it 100 to 300 times."""
-    found = browser.ask("drawn", script="hostile.mjs", window=8, due=0.25, count=600)
-    assert found["plain"] == 0.25
+    result = browser.ask("drawn", script="hostile.mjs", window=8, due=0.25, count=600)
+    assert result["plain"] == 0.25
     for third in range(3):
-        assert 100 < sum(8 * third / 3 <= one < 8 * (third + 1) / 3 for one in found["drawn"]) < 300
+        low, high = 8 * third / 3, 8 * (third + 1) / 3
+        assert 100 < sum(low <= pause < high for pause in result["drawn"]) < 300
     longer = browser.ask("drawn", script="hostile.mjs", window=1, due=5, count=100)["drawn"]
     assert 5 < max(longer) <= 10
 
@@ -89,8 +90,8 @@ def test_pauses_between_looks_are_drawn_with_a_relay() -> None:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """All services, with a relay."""
-    with Cluster(tmp_path_factory.mktemp("looks"), relay=True, extra=QUICK) as made:
-        yield made
+    with Cluster(tmp_path_factory.mktemp("looks"), relay=True, extra=QUICK) as cluster:
+        yield cluster
 
 
 def test_whoever_waits_for_the_end_looks_at_random_times(ask: Any, local: Cluster) -> None:
@@ -99,14 +100,14 @@ def test_whoever_waits_for_the_end_looks_at_random_times(ask: Any, local: Cluste
     pauses = ask("looks", url=url, relay=local.url("relay"), trusted=local.trusted.plain())
     ladder = [0.25 * 1.3**n for n in range(len(pauses))]
     assert len(pauses) >= 2
-    assert any(abs(one - due) > 0.15 for one, due in zip(pauses, ladder, strict=True))
+    assert any(abs(pause - due) > 0.15 for pause, due in zip(pauses, ladder, strict=True))
 
 
 def test_strange_answers_of_a_board_are_refused(ask: Any) -> None:
     """No JSON, a place below zero or beyond all numbers, letters without end."""
-    told = ask("strange", document=settling())
-    assert all(one.startswith("Refused: ") for one in told)
-    assert "does not end" in told[-1]
+    replies = ask("strange", document=settling())
+    assert all(reply.startswith("Refused: ") for reply in replies)
+    assert "does not end" in replies[-1]
 
 
 def test_places_without_a_cell_are_refused(ask: Any) -> None:
@@ -119,15 +120,15 @@ def test_places_without_a_cell_are_refused(ask: Any) -> None:
         ([0.5, 1.0], [1.0], 1.0),
         ([0.5, 1.0], "ab", 1.0),
     ]
-    found = ask("cells", places=good + bad)
-    assert found[: len(good)] == [[0, -1], [2**31 - 8, 8 - 2**31], [4]]
-    assert found[len(good) :] == ["Refused"] * len(bad)
+    result = ask("cells", places=good + bad)
+    assert result[: len(good)] == [[0, -1], [2**31 - 8, 8 - 2**31], [4]]
+    assert result[len(good) :] == ["Refused"] * len(bad)
     cases = [(6, 2), (6, 3), (6, 40), (1, 1000), (1.2, 100)]
     assert ask("axes", sizes=cases) == [97, "Misuse", "Misuse", 1, 201]
 
 
 def test_a_full_mailbox_costs_one_letter_and_a_hidden_notice_some_patience(ask: Any) -> None:
     """The other candidate gets every letter; one's own notice is not awaited for ever."""
-    found = ask("settle", document=settling(), full=True, patience=1)
-    assert found["taken"].count(1) == found["taken"].count(0) + found["taken"].count(1) > 0
-    assert found["end"].startswith("Unavailable: the board took what you wrote")
+    result = ask("settle", document=settling(), full=True, patience=1)
+    assert result["taken"].count(1) == result["taken"].count(0) + result["taken"].count(1) > 0
+    assert result["end"].startswith("Unavailable: the board accepted your notice")

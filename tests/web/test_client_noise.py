@@ -40,10 +40,10 @@ FIELDS = FieldwiseResponse(
 def mechanisms(domain: Box, *, seed: int, count: int) -> list[Exact]:
     """Make mechanisms with all sorts of budgets and radii."""
     draw = random.Random(seed)  # noqa: S311 - parameters, not noise
-    made: list[Exact] = []
+    drawn: list[Exact] = []
     for _ in range(count):
         epsilon, radius = draw.uniform(0.05, 12), draw.uniform(0.001, 1.5)
-        made += [
+        drawn += [
             MinkowskiResponse(domain=domain, epsilon=epsilon, radius=radius),
             BoundedResponse(domain=domain, epsilon=epsilon, radius=min(radius, 1.0)),
             GridResponse(
@@ -56,7 +56,7 @@ def mechanisms(domain: Box, *, seed: int, count: int) -> list[Exact]:
                 closest=draw.randint(1, 6),
             ),
         ]
-    return made
+    return drawn
 
 
 def _places(draw: random.Random, domain: Box) -> list[list[float]]:
@@ -66,22 +66,22 @@ def _places(draw: random.Random, domain: Box) -> list[list[float]]:
 
 def test_the_coin_and_the_caps_are_the_same_integers() -> None:
     """Heads, bounds, lattice points and centers agree with Python's in every bit."""
-    made = mechanisms(CITY, seed=3, count=40)
+    cases = mechanisms(CITY, seed=3, count=40)
     draw = random.Random(4)  # noqa: S311 - places, not noise
     values = [(draw.uniform(31.0, 31.5), draw.uniform(121.0, 122.0)) for _ in range(50)]
     values += [(31.0, 121.0), (31.5, 122.0), (31.25, 121.5)]
-    answers = ask("mechanism", params=[one.params() for one in made], values=values)
-    for one, here in zip(made, answers, strict=True):
-        assert int(here["heads"]) == one.heads
-        assert here["low"] == one.low.tolist()
-        assert here["high"] == one.high.tolist()
+    answers = ask("mechanism", params=[mechanism.params() for mechanism in cases], values=values)
+    for mechanism, here in zip(cases, answers, strict=True):
+        assert int(here["heads"]) == mechanism.heads
+        assert here["low"] == mechanism.low.tolist()
+        assert here["high"] == mechanism.high.tolist()
         points = CITY.snap(values)
         assert here["points"] == points.tolist()
-        assert here["centers"] == near_reports(one, points).tolist()
+        assert here["centers"] == near_reports(mechanism, points).tolist()
 
 
 @pytest.mark.parametrize(
-    "made",
+    "mechanism",
     [
         MinkowskiResponse(domain=SMALL, epsilon=1.0, radius=0.4),
         BoundedResponse(domain=SMALL, epsilon=2.0, radius=0.4),
@@ -95,22 +95,22 @@ def test_the_coin_and_the_caps_are_the_same_integers() -> None:
     ],
     ids=["minkowski", "bounded", "grid", "codebook", "coin", "categories", "fieldwise"],
 )
-def test_reports_follow_the_exact_distribution(made: Any) -> None:
+def test_reports_follow_the_exact_distribution(mechanism: Any) -> None:
     """20,000 draws of the browser's own randomness pass a chi-square test against exact masses.
 
     The draws are fresh each run: each of the seven fails by chance once in a million runs.
     """
     points = {SMALL: (3, -1), LABELS: (2,), FIELDS.domain: (3, -1, 2)}
-    check_distribution(made, points[made.domain])
+    check_distribution(mechanism, points[mechanism.domain])
 
 
-def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -> None:
+def check_distribution(mechanism: Any, point: tuple[int, ...], count: int = 20_000) -> None:
     """Compare draws of the browser with the exact masses of Python."""
-    low, high = made.low.tolist(), made.high.tolist()
+    low, high = mechanism.low.tolist(), mechanism.high.tolist()
     cells = list(itertools.product(*(range(a, b + 1) for a, b in zip(low, high, strict=True))))
-    masses = {cell: made.mass(cell, point) for cell in cells}
+    masses = {cell: mechanism.mass(cell, point) for cell in cells}
     assert sum(masses.values()) == Fraction(1)
-    drawn = Counter(map(tuple, ask("reports", params=made.params(), point=point, count=count)))
+    drawn = Counter(map(tuple, ask("reports", params=mechanism.params(), point=point, count=count)))
     assert set(drawn) <= {cell for cell, mass in masses.items() if mass}
     expected = {cell: float(mass) * count for cell, mass in masses.items() if mass}
     statistic = sum((drawn[cell] - mean) ** 2 / mean for cell, mean in expected.items())
@@ -118,11 +118,11 @@ def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -
 
 
 @pytest.mark.parametrize(
-    ("made", "sentence"),
+    ("mechanism", "sentence"),
     [
         (
             Laplace(domain=CITY, epsilon=1.0),
-            "draws minkowski, bounded, grid, codebook, sphere, fieldwise, coin only",
+            "supports minkowski, bounded, grid, codebook, sphere, fieldwise, coin only",
         ),
         (
             FieldwiseResponse(
@@ -133,15 +133,15 @@ def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -
         ),
         (
             MinkowskiResponse(domain=Ball(radius=1.0, p=3, dimension=2), epsilon=1.0, radius=0.5),
-            "knows p = 1, 2 and inf only",
+            "supports p = 1, 2 and inf only",
         ),
     ],
     ids=["laplace", "numbered", "l3"],
 )
-def test_what_the_browser_cannot_draw_it_refuses(made: Randomizer, sentence: str) -> None:
+def test_what_the_browser_cannot_draw_it_refuses(mechanism: Randomizer, sentence: str) -> None:
     """A mechanism or a domain beyond the page's is refused with a sentence, never approximated."""
     with pytest.raises(Refusal, match=sentence):
-        ask("refusal", params=made.params())
+        ask("refusal", params=mechanism.params())
 
 
 def plain(law: Any) -> dict[str, float]:
@@ -152,10 +152,10 @@ def plain(law: Any) -> dict[str, float]:
 
 def test_the_browser_states_the_same_law() -> None:
     """What a mechanism tells the accountant is, to rounding, what Python tells it."""
-    made = mechanisms(CITY, seed=9, count=20)
-    answers = ask("mechanism", params=[one.params() for one in made], values=[])
-    for one, here in zip(made, answers, strict=True):
-        there = plain(one.law)
+    cases = mechanisms(CITY, seed=9, count=20)
+    answers = ask("mechanism", params=[mechanism.params() for mechanism in cases], values=[])
+    for mechanism, here in zip(cases, answers, strict=True):
+        there = plain(mechanism.law)
         assert [here["law"][name] for name in there] == pytest.approx(
             list(there.values()), rel=1e-6, abs=1e-12
         )

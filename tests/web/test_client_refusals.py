@@ -11,12 +11,11 @@ from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SignedTerms, write_signed
+from coatcheck.protocol.agreement import SignedTerms, Trust, write_signed
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.protocol.trust import Trust
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.simulation.round import RoleKeys
 from coatcheck.tasks import Task
@@ -29,12 +28,12 @@ from web.browser import Refusal, ask
 SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0))
 
 
-def look(signed: SignedTerms, known: Trust, **changed: Any) -> Any:
+def look(signed: SignedTerms, trust: Trust, **changed: Any) -> Any:
     """Examine terms in the browser, and join."""
     usual = {
         "signed": json.loads(write_signed(signed)),
         "group": "riders",
-        "trusted": known.plain(),
+        "trusted": trust.plain(),
         "limit": {"epsilon": 10.0, "delta": 1e-3},
         "now": OPENS,
     }
@@ -70,13 +69,13 @@ def test_a_key_is_trusted_in_its_role_only() -> None:
 
 
 def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused() -> None:
-    """Whoever relies on two shufflers joins no round with one of them."""
+    """A person who relies on two shufflers joins no round with only one of them."""
     small = SmallRound(shufflers=2)
     plain = json.loads(small.round.document)
     plain["shufflers"], plain["trap_delta"] = plain["shufflers"][1:], 0
     document, roles = json.dumps(plain).encode(), small.roles
     signed = signed_blindly(document, server=roles.server, shufflers=roles.shufflers[1:])
-    with pytest.raises(Refusal, match="leave out shuffler 1 of the 2"):
+    with pytest.raises(Refusal, match="omit shuffler 1 of the 2"):
         look(signed, roles.trusted)
 
 
@@ -209,7 +208,7 @@ def test_a_coin_before_answers_that_name_people_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"witnesses": [["00" * 32]], "demanded": 2}, "you name 1 witnesses"),
+        ({"witnesses": [["00" * 32]], "demanded": 2}, "must be from 0 to 1"),
         ({"witnesses": ["00" * 32]}, "say in which role"),
         ({"server": ["a key"]}, "say in which role"),
         ({"board": "00" * 32}, "say in which role"),
@@ -217,7 +216,7 @@ def test_a_coin_before_answers_that_name_people_is_refused() -> None:
     ids=["too many", "no lists", "no key", "no list"],
 )
 def test_trust_that_is_none_is_refused(changed: dict[str, Any], sentence: str) -> None:
-    """Keys of another form, or more witnesses than there are, are told before anything else."""
+    """Malformed keys, or more witnesses than exist, are refused before anything else."""
     small = SmallRound()
     with pytest.raises(Refusal, match=sentence):
         look(small.signed, small.roles.trusted, trusted=small.roles.trusted.plain() | changed)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.settling import settle
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import settle
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import HttpClient
 from service_rounds import LIMIT, PATIENCE, QUICK, draft
 from web.browser import HERE, needed
 
@@ -24,7 +24,7 @@ PLACES: Places = {
     "drivers": ((0.2, 0.2),),
 }
 HERE_TOO: Places = {"drivers": ((0.7, 0.7), (0.3, 0.8), (0.5, 0.2))}
-"""Where those are who come from a browser: of two pairs at least one is mixed."""
+"""The places of the people in browsers: of two pairs at least one is mixed."""
 LONG = 900.0
 
 
@@ -35,13 +35,13 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield local
 
 
-def settler(url: str, local: Cluster, name: str, *, crash: Any = None, **told: Any) -> Any:
-    """Run somebody's browser once; None if it crashed."""
+def settler(url: str, local: Cluster, name: str, *, crash: Any = None, **person: Any) -> Any:
+    """Run one person's browser once; return None if it crashed."""
     path = local.folder / f"{url[-8:]}-{name}.ticket"
     request = {"url": url, "trusted": local.trusted.plain(), "ticket": str(path), "words": name}
     done = subprocess.run(  # noqa: S603 - our own script
         [needed("node"), "--no-warnings", str(HERE / "settler.mjs")],
-        input=json.dumps({**request, **told, "crash": crash}),
+        input=json.dumps({**request, **person, "crash": crash}),
         capture_output=True,
         text=True,
         check=False,
@@ -51,33 +51,33 @@ def settler(url: str, local: Cluster, name: str, *, crash: Any = None, **told: A
     return None if crash else {**json.loads(done.stdout), "ticket": str(path)}
 
 
-def crashing(url: str, local: Cluster, name: str, **told: Any) -> Any:
-    """Run somebody whose browser crashes at its first steps, before or after a letter left."""
+def crashing(url: str, local: Cluster, name: str, **person: Any) -> Any:
+    """Run a browser that crashes at its first steps, before or after it sends a letter."""
     for when in ("before", "after", "before", "after"):  # a test of nearness is over by then
-        settler(url, local, name, crash={"after": 1, "when": when}, **told)
-    return settler(url, local, name, **told)
+        settler(url, local, name, crash={"after": 1, "when": when}, **person)
+    return settler(url, local, name, **person)
 
 
 async def python_person(
     url: str, local: Cluster, name: str, *, peers: HttpClient, group: str, value: Any
 ) -> Any:
-    """Let somebody take part with the Python client."""
+    """Take part as one person with the Python client."""
     path = local.folder / f"{url[-8:]}-{name}.ticket"
-    visit = Visit(url, path=path, trusted=local.trusted, peers=peers)
-    await visit.join(value, group=group, limit=LIMIT, ledger=None)
-    side = await settle(visit, value, words=name, patience=PATIENCE, look=0.2)
+    session = Session(url, path=path, trusted=local.trusted, peers=peers)
+    await session.join(value, group=group, limit=LIMIT, ledger=None)
+    side = await settle(session, value, words=name, patience=PATIENCE, look=0.2)
     return {
         "address": side.machine.address.hex(),
-        "partners": [who.hex() for who in side.machine.partners],
+        "partners": [partner.hex() for partner in side.machine.partners],
         "words": [text.decode() for text in side.words.values()],
         "ticket": str(path),
     }
 
 
 async def everybody(url: str, local: Cluster, python: Places, browser: Places) -> list[Any]:
-    """Let all settle: those with the Python client, and those in browsers, one of them crashing."""
+    """Let everybody settle: people with the Python client and in browsers, one of which crashes."""
     async with HttpClient() as peers:
-        found = [
+        people = [
             python_person(
                 url, local, f"python {group} {n}", peers=peers, group=group, value=list(value)
             )
@@ -88,47 +88,47 @@ async def everybody(url: str, local: Cluster, python: Places, browser: Places) -
         browsers = [
             (group, n, value) for group, places in browser.items() for n, value in enumerate(places)
         ]
-        found += [
+        people += [
             asyncio.to_thread(
                 run, url, local, f"browser {group} {n}", group=group, value=list(value)
             )
             for run, (group, n, value) in zip(runs, browsers, strict=True)
         ]
-        return list(await asyncio.gather(*found))
+        return list(await asyncio.gather(*people))
 
 
 def names(people: list[Any]) -> dict[str, str]:
-    """Tell everybody's name by their address."""
-    return {one["address"]: Path(one["ticket"]).stem.partition("-")[2] for one in people}
+    """Return everybody's name by their address."""
+    return {person["address"]: Path(person["ticket"]).stem.partition("-")[2] for person in people}
 
 
 def check(people: list[Any]) -> int:
-    """Everybody's partners have them as theirs and were told their name; count the mixed pairs."""
-    by_address = {one["address"]: one for one in people}
+    """Check that partners name each other and have each other's words; count the mixed pairs."""
+    by_address = {person["address"]: person for person in people}
     called, mixed = names(people), 0
-    for one in people:
-        assert sorted(one["words"]) == sorted(called[who] for who in one["partners"])
-        for who in one["partners"]:
-            assert one["address"] in by_address[who]["partners"]
-            mixed += called[who][0] != called[one["address"]][0]
+    for person in people:
+        assert sorted(person["words"]) == sorted(called[other] for other in person["partners"])
+        for other in person["partners"]:
+            assert person["address"] in by_address[other]["partners"]
+            mixed += called[other][0] != called[person["address"]][0]
         # Each client reads the ticket that the other one wrote.
-        assert read_ticket(Path(one["ticket"]).read_bytes()).settling is not None
+        assert read_ticket(Path(person["ticket"]).read_bytes()).settling is not None
     return mixed
 
 
 def test_browsers_and_python_people_settle_with_each_other(local: Cluster) -> None:
-    """Riders and drivers of both clients pair up, and a browser that crashed goes on."""
+    """Riders and drivers of both clients pair up, and a browser that crashed resumes."""
     plain = draft("both clients", minimum=4)
     plain["task"]["candidates"] = 2
     plain["settle"] = {"cell": 0.05, "asks": [2, 1], "pause": 600}
     url = local.open_round(plain, closes=1, expires=7200)
     people = asyncio.run(everybody(url, local, PLACES, HERE_TOO))
-    assert all(len(one["partners"]) <= 1 for one in people)
-    assert sum(len(one["partners"]) for one in people) >= 4
+    assert all(len(person["partners"]) <= 1 for person in people)
+    assert sum(len(person["partners"]) for person in people) >= 4
     assert check(people) >= 2
-    mine = next(one for one in people if "browser drivers 0" in one["ticket"])
+    crashed = next(person for person in people if "browser drivers 0" in person["ticket"])
     again = settler(url, local, "browser drivers 0", group="drivers", value=[0.7, 0.7])
-    assert again["partners"] == mine["partners"]
+    assert again["partners"] == crashed["partners"]
 
 
 def test_browsers_and_python_people_find_out_who_is_near(local: Cluster) -> None:
@@ -156,8 +156,8 @@ def test_browsers_and_python_people_find_out_who_is_near(local: Cluster) -> None
         for n, place in enumerate(places["members"])
     }
     called = names(people)
-    for one in people:
-        here = where[called[one["address"]]]
-        for who in one["partners"]:
-            there = where[called[who]]
+    for person in people:
+        here = where[called[person["address"]]]
+        for other in person["partners"]:
+            there = where[called[other]]
             assert (here[0] - there[0]) ** 2 + (here[1] - there[1]) ** 2 < 0.3**2

@@ -8,26 +8,26 @@ from web.browser import ROOT, ask
 
 VECTORS = ROOT / "tests/vectors"
 NOT_THE_BROWSERS = {"batch", "manifest", "partitions", "order", "registration", "slack", "token"}
-"""What passes between the roles only, and tokens, whose signatures the shuffler checks."""
+"""Messages between roles only, and tokens, whose signatures the shuffler verifies."""
 
 
 def cases() -> list[dict[str, Any]]:
-    """Return every vector that a person's client has a use for."""
-    found = []
+    """Return every vector that concerns a person's client."""
+    vectors = []
     for path in sorted(VECTORS.glob("*.json")):
         document = _read(path)
         if isinstance(document, dict):
-            found += [one for one in document["cases"] if one["kind"] not in NOT_THE_BROWSERS]
-    return [one for one in found if _is_a_clients(one)]
+            vectors += [case for case in document["cases"] if case["kind"] not in NOT_THE_BROWSERS]
+    return [case for case in vectors if _is_a_clients(case)]
 
 
-def _is_a_clients(one: dict[str, Any]) -> bool:
-    """Tell whether a client has to read or write this; it never reads an upload or a request."""
-    if one["kind"] == "upload":
-        return bool(one["expect"] != "malformed")
-    if one["kind"] == "oblivious":
-        return bool(one["expect"] == "success")
-    return one.get("of") != "request"
+def _is_a_clients(case: dict[str, Any]) -> bool:
+    """Return whether a client reads or writes this; it never reads an upload or a request."""
+    if case["kind"] == "upload":
+        return bool(case["expect"] != "malformed")
+    if case["kind"] == "oblivious":
+        return bool(case["expect"] == "success")
+    return case.get("of") != "request"
 
 
 def _read(path: Path) -> Any:
@@ -41,8 +41,8 @@ def test_every_vector_has_the_same_outcome_in_the_browser() -> None:
     upload = _read(VECTORS / "uploads.json")["cases"][0]["input"]
     outcomes = ask("vectors", cases=listed, signed=signed, upload=upload)
     assert len(listed) > 80
-    for case, found in zip(listed, outcomes, strict=True):
+    for case, result in zip(listed, outcomes, strict=True):
         if case["expect"] == "success":
-            assert found.get("fields") == case["fields"], (case["name"], found)
+            assert result.get("fields") == case["fields"], (case["name"], result)
         else:
-            assert found.get("refused"), (case["name"], found)
+            assert result.get("refused"), (case["name"], result)

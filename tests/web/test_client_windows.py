@@ -20,9 +20,9 @@ def test_times_are_drawn_evenly_within_the_window() -> None:
 
 def test_only_a_relay_makes_people_wait() -> None:
     """Without a relay waiting hides nothing; without a window the terms ask for none."""
-    known: dict[str, Any] = {
+    options: dict[str, Any] = {
         "relay": "http://127.0.0.1:9",
         "url": "http://127.0.0.1:8/rounds/0",
         "trusted": {},
     }
-    assert ask("windows", window=30, **known) == [30, 0, 0]
+    assert ask("windows", window=30, **options) == [30, 0, 0]

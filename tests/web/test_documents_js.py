@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.local_cluster import Cluster
 from service_rounds import GROUPS, QUICK, draft
 from web.browser import ROOT
 from web.package import installed, node
@@ -19,11 +19,11 @@ ELSEWHERE = {
     "docs/how-to/admit-people.md": "tests/web/test_privacy_pass_peer.py",
     "web-client/README.md": "tests/web/test_package_rounds.py",
 }
-"""Pages whose blocks need another setting, and the test that runs them there."""
+"""Pages whose blocks need another setup, and the test that runs them there."""
 SCRIPTS = {
-    str(page.relative_to(ROOT)): "\n".join(found)
+    str(page.relative_to(ROOT)): "\n".join(blocks)
     for page in PAGES
-    if (found := BLOCK.findall(page.read_text(encoding="utf-8")))
+    if (blocks := BLOCK.findall(page.read_text(encoding="utf-8")))
 }
 
 
@@ -31,19 +31,19 @@ SCRIPTS = {
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """All services, with a relay and a witness that everybody demands."""
     folder = tmp_path_factory.mktemp("pages")
-    with Cluster(folder, relay=True, witnesses=1, extra=QUICK) as made:
-        yield made
+    with Cluster(folder, relay=True, witnesses=1, extra=QUICK) as cluster:
+        yield cluster
 
 
 @pytest.mark.parametrize("page", [name for name in SCRIPTS if name not in ELSEWHERE])
 def test_the_blocks_of_a_page_run(local: Cluster, page: str, tmp_path: Path) -> None:
-    """One after another, as one script, beside somebody with the Python client."""
+    """The blocks of a page run as one script, beside a person with the Python client."""
     (tmp_path / "trusted.json").write_text(json.dumps(local.trusted.plain()))
     url = local.open_round(draft(Path(page).stem, minimum=1), closes=1, expires=3600)
     other = Other(local, url, tmp_path / "other", group=GROUPS[1])
-    said = node(installed(tmp_path), SCRIPTS[page], url, local.url("relay"))
+    output = node(installed(tmp_path), SCRIPTS[page], url, local.url("relay"))
     assert other.done().letters == [b"by the blue door"]
-    assert said
+    assert output
 
 
 def test_every_page_with_blocks_is_run_somewhere() -> None:

@@ -1,4 +1,4 @@
-"""Other people's code speaks Oblivious HTTP with our relay and our gateway."""
+"""Independent libraries speak Oblivious HTTP with our relay and our gateway."""
 
 import json
 import os
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.protocol.notices import CHECKPOINT_SIZE, Checkpoint
-from coatcheck.protocol.oblivious import SIZES
-from coatcheck.services.cluster import Cluster
+from coatcheck.protocol.oblivious_http import SIZES
+from coatcheck.protocol.wire.bulletins import CHECKPOINT_SIZE, Checkpoint
+from coatcheck.services.local_cluster import Cluster
 from web.browser import HERE, needed
 
 
 def test_a_client_made_of_hpke_and_bhttp_js_is_answered(tmp_path: Path) -> None:
-    """A checkpoint, and a round that is not there: both come sealed, at one size."""
+    """A checkpoint and an unknown round: both answers are sealed and have one size."""
     npm, node = needed("npm"), needed("node")
     peer = tmp_path / "peer"
     shutil.copytree(HERE / "peer", peer)
@@ -31,11 +31,13 @@ def test_a_client_made_of_hpke_and_bhttp_js_is_answered(tmp_path: Path) -> None:
         local.wait_until_leads("board")
         paths = ("/checkpoint", f"/rounds/{'0' * 64}/heading")
         command = [node, "client.mjs", local.url("relay"), local.url("board"), *paths]
-        told = subprocess.run(command, cwd=peer, check=True, capture_output=True, timeout=120)  # noqa: S603 - our own script
+        result = subprocess.run(command, cwd=peer, check=True, capture_output=True, timeout=120)  # noqa: S603 - our own script
     finally:
         local.end()
-    first, second = json.loads(told.stdout)
-    assert [(one["outer"], one["size"]) for one in (first, second)] == [(200, SIZES[0])] * 2
+    first, second = json.loads(result.stdout)
+    assert [(answer["outer"], answer["size"]) for answer in (first, second)] == [
+        (200, SIZES[0])
+    ] * 2
     assert first["status"] == 200
     raw = bytes.fromhex(first["body"])
     assert len(raw) == CHECKPOINT_SIZE

@@ -10,14 +10,14 @@ import pytest
 
 import coatcheck
 from web.browser import ROOT
-from web.package import SOURCES, compiled, installed, packed, told
+from web.package import SOURCES, compiled, installed, node_json, packed
 
 README = (SOURCES / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project of somebody who installed the package."""
+    """A project with the package installed."""
     return installed(tmp_path_factory.mktemp("project"))
 
 
@@ -63,25 +63,25 @@ def test_the_types_hold_for_the_readme_and_refuse_what_is_wrong(folder: Path) ->
         "kind": "const n: number = (await v.read())[0].text;",
     }
     sources = {name: begin + session + line for name, line in wrong.items()}
-    said = compiled(folder, readme=block[1], **sources)
-    assert not said.pop("readme")
-    for name, complaints in said.items():
-        assert "error TS" in complaints, wrong[name]
+    output = compiled(folder, readme=block[1], **sources)
+    assert not output.pop("readme")
+    for name, errors in output.items():
+        assert "error TS" in errors, wrong[name]
 
 
 WRONG = r"""
 import { Misuse, Session } from "@coatcheck/client";
-const asked = [];
-const ask = async (where) => { asked.push(where); throw new Error("nobody is there"); };
-const kept = new Map();
-const store = { get: (name) => kept.get(name), set: (name, text) => kept.set(name, text) };
+const requests = [];
+const fetch = async (where) => { requests.push(where); throw new Error("nobody is there"); };
+const texts = new Map();
+const store = { get: (name) => texts.get(name), set: (name, text) => texts.set(name, text) };
 const url = `http://127.0.0.1:9/rounds/${"0".repeat(64)}`;
 const limit = { epsilon: 1, delta: 1e-6 };
-const session = (more) => new Session(url, { trusted: {}, store, ask, ...more });
+const session = (more) => new Session(url, { trusted: {}, store, fetch, ...more });
 const cases = {
   "an address": () => new Session("http://127.0.0.1:9/round", { trusted: {}, store }),
   "no store": () => new Session(url, { trusted: {} }),
-  "no function": () => new Session(url, { trusted: {}, store, ask: 1 }),
+  "no function": () => new Session(url, { trusted: {}, store, fetch: 1 }),
   "no limit": () => session().join([1], { group: "a" }),
   "a text": () => session().join([1], { group: "a", limit: { epsilon: "1", delta: 1e-6 } }),
   "a delta": () => session().join([1], { group: "a", limit: { epsilon: 1, delta: 1 } }),
@@ -90,27 +90,27 @@ const cases = {
   "no contact": () => session().write("hello", "somebody"),
   "a relay": () => session({ relay: "relay" }).join([1], { group: "a", limit }),
 };
-const found = {};
+const sentences = {};
 for (const [name, work] of Object.entries(cases)) {
   try {
     await work();
-    found[name] = "nothing";
+    sentences[name] = "nothing";
   } catch (error) {
-    found[name] = `${error instanceof Misuse ? "" : "not a misuse: "}${error.message}`;
+    sentences[name] = `${error instanceof Misuse ? "" : "not a misuse: "}${error.message}`;
   }
 }
-console.log(JSON.stringify({ found, asked, kept: [...kept] }));
+console.log(JSON.stringify({ sentences, requests, stored: [...texts] }));
 """
 
 
 def test_wrong_input_gets_a_sentence_and_changes_nothing(folder: Path) -> None:
-    """Each says what to do; nothing is asked of anybody, and nothing is kept."""
-    said: dict[str, Any] = told(folder, WRONG)
+    """Each error says what to do; the client sends no request and stores nothing."""
+    output: dict[str, Any] = node_json(folder, WRONG)
     expected = {
-        "an address": "give https://HOST/rounds/",
-        "no store": "say where your ticket is kept",
-        "no function": "give one as `ask`",
-        "no limit": "give a limit: the most that this round may cost",
+        "an address": "`url` must be https://HOST/rounds/",
+        "no store": "give a `store`",
+        "no function": "`fetch` must be a function",
+        "no limit": "give a `limit`, the most that this round may cost",
         "a text": "epsilon above 0",
         "a delta": "delta between 0 and 1",
         "no ticket": "join first",
@@ -118,9 +118,9 @@ def test_wrong_input_gets_a_sentence_and_changes_nothing(folder: Path) -> None:
         "no contact": "answer.partners",
         "a relay": "without a path",
     }
-    assert set(said["found"]) == set(expected)
+    assert set(output["sentences"]) == set(expected)
     for name, sentence in expected.items():
-        assert sentence in said["found"][name], said["found"][name]
-        assert not said["found"][name].startswith("not a misuse"), said["found"][name]
-    assert said["asked"] == []
-    assert said["kept"] == []
+        assert sentence in output["sentences"][name], output["sentences"][name]
+        assert not output["sentences"][name].startswith("not a misuse"), output["sentences"][name]
+    assert output["requests"] == []
+    assert output["stored"] == []

@@ -1,4 +1,4 @@
-"""The npm package fetches one entry of a large board, and hands in at a cascade of shufflers."""
+"""The npm package fetches one entry of a large board, and reports to a cascade of shufflers."""
 
 import json
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.local_cluster import Cluster
 from service_rounds import GROUPS, QUICK, SPARE, draft
-from web.package import installed, told
+from web.package import installed, node_json
 
 PEOPLE = 1 + SPARE
 BEGIN = r"""
@@ -17,7 +17,7 @@ import { BoardView, RelayClient, Session, hex, memoryStore } from "@coatcheck/cl
 const [url, relay, groups, people] = process.argv.slice(2);
 const trusted = JSON.parse(readFileSync("trusted.json", "utf8"));
 const budgets = { limit: { epsilon: 9.5, delta: 1e-3 }, budget: { epsilon: 64, delta: 1e-2 } };
-const told = async (work) => {
+const sentenceOf = async (work) => {
   try {
     return await work();
   } catch (error) {
@@ -26,7 +26,7 @@ const told = async (work) => {
 };
 """
 WHOLE = r"""
-async function one(group) {
+async function takePart(group) {
   const session = new Session(url, { trusted, relay, store: memoryStore() });
   const address = await session.join([0.25, 0.5], { group, ...budgets });
   return { session, address, group };
@@ -34,7 +34,7 @@ async function one(group) {
 
 async function work() {
   const names = groups.split(",").flatMap((name) => Array(Number(people)).fill(name));
-  const everybody = await Promise.all(names.map(one));
+  const everybody = await Promise.all(names.map(takePart));
   const alone = { retrieval: "entry" };
   const answers = await Promise.all(everybody.map((each) => each.session.collect(alone)));
   const [{ session, address, group }] = everybody;
@@ -43,13 +43,13 @@ async function work() {
   const peer = new RelayClient(relay, { first: url, trusted });
   // A board that lies about one entry: each change is refused.
   const lies = {
-    entry: (one) => ({ ...one, entry: flipped(one.entry) }),
-    place: (one) => ({ ...one, place: one.place + 1 }),
-    path: (one) => ({ ...one, path: flipped(one.path) }),
-    heading: (one) => ({ ...one, heading: flipped(one.heading) }),
-    log_place: (one) => ({ ...one, log_place: one.log_place - 1 }),
-    log_path: (one) => ({ ...one, log_path: flipped(one.log_path) }),
-    none: (one) => one,
+    entry: (reply) => ({ ...reply, entry: flipped(reply.entry) }),
+    place: (reply) => ({ ...reply, place: reply.place + 1 }),
+    path: (reply) => ({ ...reply, path: flipped(reply.path) }),
+    heading: (reply) => ({ ...reply, heading: flipped(reply.heading) }),
+    log_place: (reply) => ({ ...reply, log_place: reply.log_place - 1 }),
+    log_path: (reply) => ({ ...reply, log_path: flipped(reply.log_path) }),
+    none: (reply) => reply,
   };
   const sentences = {};
   for (const [name, lie] of Object.entries(lies)) {
@@ -66,23 +66,23 @@ async function work() {
     const view = new BoardView(round, { peer: lying });
     const number = round.group(group);
     const shown = async () => hex((await view.entry(number, address)).entry.slice(0, 16));
-    sentences[name] = await told(shown);
+    sentences[name] = await sentenceOf(shown);
   }
   const stranger = await new BoardView(round, { peer }).entry(0, "00".repeat(16));
   return {
-    partners: answers.map((one) => one.partners.map((two) => hex(two.address))),
-    addresses: everybody.map((one) => one.address),
+    partners: answers.map(({ partners }) => partners.map((partner) => hex(partner.address))),
+    addresses: everybody.map((person) => person.address),
     same: JSON.stringify(whole) === JSON.stringify(answers[0]),
     sizes: answers[0].sizes,
     spent: await session.spent(),
     stranger,
     sentences,
-    unknown: await told(() => session.collect({ retrieval: "some" })),
+    unknown: await sentenceOf(() => session.collect({ retrieval: "some" })),
   };
 }
 
 function flipped(base) {
-  const raw = Uint8Array.from(atob(base), (one) => one.charCodeAt(0));
+  const raw = Uint8Array.from(atob(base), (letter) => letter.charCodeAt(0));
   raw[raw.length >> 1] ^= 1;
   return btoa(String.fromCharCode(...raw));
 }
@@ -95,25 +95,25 @@ console.log(JSON.stringify(await work()));
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two shufflers in a row, a relay, and a witness that everybody demands."""
     folder = tmp_path_factory.mktemp("cascade")
-    with Cluster(folder, shufflers=2, relay=True, witnesses=1, extra=QUICK) as made:
-        yield made
+    with Cluster(folder, shufflers=2, relay=True, witnesses=1, extra=QUICK) as cluster:
+        yield cluster
 
 
 def test_node_collects_one_entry_after_a_cascade(local: Cluster, tmp_path: Path) -> None:
-    """Everybody registers, hands in and is matched; one entry says what the whole board says."""
+    """Everybody registers, reports and is matched; an entry gives the same answer as the board."""
     (tmp_path / "trusted.json").write_text(json.dumps(local.trusted.plain()))
     url = local.open_round(draft("entries", minimum=1), closes=1, expires=3600)
     words = (url, local.url("relay"), ",".join(GROUPS), str(PEOPLE))
-    found = told(installed(tmp_path), BEGIN + WHOLE, *words)
-    assert found["sizes"] == [PEOPLE, PEOPLE]
-    assert found["same"]
-    pairs = dict(zip(found["addresses"], found["partners"], strict=True))
-    assert all(pairs[partner] == [one] for one, (partner,) in pairs.items())
-    assert found["spent"]["rounds"] == 1
-    assert found["stranger"] is None
-    assert "by-size, whole or entry" in found["unknown"]
-    honest = found["sentences"].pop("none")
-    assert honest == found["addresses"][0]
-    for lie, sentence in found["sentences"].items():
+    result = node_json(installed(tmp_path), BEGIN + WHOLE, *words)
+    assert result["sizes"] == [PEOPLE, PEOPLE]
+    assert result["same"]
+    pairs = dict(zip(result["addresses"], result["partners"], strict=True))
+    assert all(pairs[partner] == [person] for person, (partner,) in pairs.items())
+    assert result["spent"]["rounds"] == 1
+    assert result["stranger"] is None
+    assert "by-size, whole or entry" in result["unknown"]
+    honest = result["sentences"].pop("none")
+    assert honest == result["addresses"][0]
+    for lie, sentence in result["sentences"].items():
         assert sentence != honest, lie
         assert " " in sentence, lie

@@ -14,11 +14,11 @@ from coatcheck.accounting.amplification import amplify
 from coatcheck.domains import Box, Categories, Product
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.randomizers import CoinResponse, GridResponse, fieldwise
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.person.settling import settle
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import settle
+from coatcheck.services.person.session import Session
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, RANDOMIZER, draft
-from web.package import SOURCES, installed, node, said_in_chromium, told
+from web.package import SOURCES, installed, node, node_json, text_in_chromium
 
 README = (SOURCES / "README.md").read_text(encoding="utf-8")
 PRINTS = "\nconsole.log(JSON.stringify(await work()));\n"
@@ -29,38 +29,38 @@ import { fileStore } from "@coatcheck/client/node";
 const [url, relay] = process.argv.slice(2);
 const trusted = JSON.parse(readFileSync("trusted.json", "utf8"));
 const budgets = { limit: { epsilon: 9.5, delta: 1e-3 }, budget: { epsilon: 64, delta: 1e-2 } };
-const asked = [];
-const ask = (where, options) => {
-  asked.push(new URL(where).origin);
-  return fetch(where, options);
+const origins = [];
+const fetch = (where, options) => {
+  origins.push(new URL(where).origin);
+  return globalThis.fetch(where, options);
 };
 """
 
 
 def block(kind: str) -> str:
     """Return a block of the README."""
-    found = re.search(rf"^```{kind}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"^```{kind}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """All services, with a relay and a witness that everybody demands."""
     folder = tmp_path_factory.mktemp("package")
-    with Cluster(folder, relay=True, witnesses=1, extra=QUICK) as made:
-        yield made
+    with Cluster(folder, relay=True, witnesses=1, extra=QUICK) as cluster:
+        yield cluster
 
 
 @pytest.fixture
 def project(local: Cluster, tmp_path: Path) -> Path:
-    """A project of somebody who installed the package and knows the keys."""
+    """A project with the package installed, and with the trusted keys."""
     (tmp_path / "trusted.json").write_text(json.dumps(local.trusted.plain()))
     return installed(tmp_path)
 
 
 class Other(threading.Thread):
-    """Somebody with the Python client, who takes part meanwhile."""
+    """A person with the Python client who takes part at the same time."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Other(threading.Thread):
     ) -> None:
         super().__init__(daemon=True)
         self.value = value
-        self.visit = Visit(url, path=path, trusted=local.trusted)
+        self.session = Session(url, path=path, trusted=local.trusted)
         self.group, self.words = group, words
         self.letters: list[bytes] = []
         self.partners: list[str] = []
@@ -86,16 +86,16 @@ class Other(threading.Thread):
 
     async def take_part(self) -> None:
         """Do what a person does."""
-        async with self.visit as visit:
-            await visit.join(self.value, group=self.group, limit=LIMIT, ledger=None)
+        async with self.session as session:
+            await session.join(self.value, group=self.group, limit=LIMIT, ledger=None)
             if self.words:
-                side = await settle(visit, (0.3, 0.7), words=self.words, patience=PATIENCE)
-                self.partners = [who.hex() for who in side.machine.partners]
+                side = await settle(session, (0.3, 0.7), words=self.words, patience=PATIENCE)
+                self.partners = [partner.hex() for partner in side.machine.partners]
                 self.letters = list(side.words.values())
                 return
-            await visit.collect(patience=PATIENCE)
+            await session.collect(patience=PATIENCE)
             while not self.letters:
-                self.letters = [one.body for one in (await visit.read()).letters]
+                self.letters = [letter.body for letter in (await session.read()).letters]
                 await asyncio.sleep(0.2)
 
     def done(self) -> "Other":
@@ -109,37 +109,37 @@ def test_the_readme_takes_part_in_node(local: Cluster, project: Path, tmp_path: 
     """Its script joins through the relay, is matched with a Python person, and writes a letter."""
     url = local.open_round(draft("node", minimum=1), closes=1, expires=3600)
     other = Other(local, url, tmp_path / "other", group=GROUPS[1])
-    said = node(project, block("js"), url, local.url("relay"))
+    output = node(project, block("js"), url, local.url("relay"))
     assert other.done().letters == [b"by the blue door"]
-    assert re.search(r"epsilon: 2\b|epsilon: 1\.9", said), said
-    # The store of files is its owner's, and its ticket is the same file that Python reads.
-    kept = {path.name.split("%2F")[1]: path for path in (project / "my-tickets").iterdir()}
-    assert set(kept) == {"ledger", "terms", "ticket", "watched"}
-    assert all(path.stat().st_mode & 0o077 == 0 for path in kept.values())
-    assert read_ticket(kept["ticket"].read_bytes()).receipt
-    # Later, without naming the relay: nothing goes another way, and a second report is not made.
+    assert re.search(r"epsilon: 2\b|epsilon: 1\.9", output), output
+    # Only the owner can read the files, and Python reads the same ticket.
+    stored = {path.name.split("%2F")[1]: path for path in (project / "my-tickets").iterdir()}
+    assert set(stored) == {"ledger", "terms", "ticket", "watched"}
+    assert all(path.stat().st_mode & 0o077 == 0 for path in stored.values())
+    assert read_ticket(stored["ticket"].read_bytes()).receipt
+    # Later, without naming the relay: the client still uses the relay, and sends no second report.
     again = r"""
     async function work() {
-      const session = new Session(url, { trusted, ask, store: fileStore("my-tickets") });
+      const session = new Session(url, { trusted, fetch, store: fileStore("my-tickets") });
       await session.read();
       const { rounds } = await session.spent();
-      return { rounds, address: await session.address(), asked };
+      return { rounds, address: await session.address(), origins };
     }"""
-    found = told(project, BEGIN + again + PRINTS, url)
-    ticket = read_ticket(kept["ticket"].read_bytes())
-    assert found["rounds"] == 1
-    assert found["address"] == ticket.keys.address.hex()
-    assert set(found["asked"]) == {local.url("relay")}
+    result = node_json(project, BEGIN + again + PRINTS, url)
+    ticket = read_ticket(stored["ticket"].read_bytes())
+    assert result["rounds"] == 1
+    assert result["address"] == ticket.keys.address.hex()
+    assert set(result["origins"]) == {local.url("relay")}
 
 
 def test_the_readme_takes_part_in_a_page(local: Cluster, project: Path, tmp_path: Path) -> None:
-    """Its page does the same in Chromium from the packed package, and complains of nothing."""
+    """Its page does the same in Chromium from the packed package, and logs no error."""
     url = local.open_round(draft("page", minimum=1), closes=1, expires=3600)
     other = Other(local, url, tmp_path / "other", group=GROUPS[0])
     told_ = {"url": url, "relay": local.url("relay"), "trusted": local.trusted.plain()}
     (project / "settings.json").write_text(json.dumps(told_))
     (project / "index.html").write_text(block("html"))
-    assert said_in_chromium(project, relay=local.url("relay")) == "You meet 1."
+    assert text_in_chromium(project, relay=local.url("relay")) == "You meet 1."
     assert other.done().letters == [b"at the corner"]
 
 
@@ -161,18 +161,18 @@ def test_node_finds_who_is_near_within_windows(
     other = Other(local, url, tmp_path / "other", group="members", words="at the corner")
     script = r"""
     async function work() {
-      const session = new Session(url, { trusted, relay, ask, store: fileStore("my-tickets") });
+      const session = new Session(url, { trusted, relay, fetch, store: fileStore("my-tickets") });
       const address = await session.join([0.25, 0.75], { group: "members", ...budgets });
-      const found = await session.settle([0.25, 0.75], { words: "by the blue door", look: 0.2 });
-      const words = found.words.map(({ body }) => new TextDecoder().decode(body));
-      return { address, partners: found.partners, words, asked };
+      const settled = await session.settle([0.25, 0.75], { words: "by the blue door", look: 0.2 });
+      const words = settled.words.map(({ body }) => new TextDecoder().decode(body));
+      return { address, partners: settled.partners, words, origins };
     }"""
-    found = told(project, BEGIN + script + PRINTS, url, local.url("relay"))
-    assert other.done().partners == [found["address"]]
-    assert found["partners"] == [other.visit.ticket.keys.address.hex()]
-    assert found["words"] == ["at the corner"]
+    result = node_json(project, BEGIN + script + PRINTS, url, local.url("relay"))
+    assert other.done().partners == [result["address"]]
+    assert result["partners"] == [other.session.ticket.keys.address.hex()]
+    assert result["words"] == ["at the corner"]
     assert other.letters == [b"by the blue door"]
-    assert set(found["asked"]) == {local.url("relay")}
+    assert set(result["origins"]) == {local.url("relay")}
 
 
 def test_node_tosses_a_coin_and_refuses_what_costs_too_much(local: Cluster, project: Path) -> None:
@@ -184,8 +184,8 @@ def test_node_tosses_a_coin_and_refuses_what_costs_too_much(local: Cluster, proj
     url = local.open_round(plain, closes=1, expires=3600)
     script = r"""
     async function work() {
-      const kept = [];
-      const store = { get: () => null, set: (name) => kept.push(name) };
+      const stored = [];
+      const store = { get: () => null, set: (name) => stored.push(name) };
       const sentences = [];
       const wrong = [
         [[0.5], { group: "people", ...budgets, limit: { epsilon: 0.001, delta: 1e-3 } }],
@@ -211,24 +211,24 @@ def test_node_tosses_a_coin_and_refuses_what_costs_too_much(local: Cluster, proj
         await session.join([0.5], { group: "people", ...budgets });
         return (await session.collect()).values.length;
       }));
-      return { sentences, kept, answers };
+      return { sentences, stored, answers };
     }"""
-    found = told(project, BEGIN + script + PRINTS, url, local.url("relay"))
+    result = node_json(project, BEGIN + script + PRINTS, url, local.url("relay"))
     expected = (
         "raise the limit",
         "you would have spent",
-        "give a budget",
+        "give a `budget`",
         "has no group nobody",
         "a list of 1 numbers",
         "is outside 0 to 1",
         "a list of 1 numbers",
-        "a note of this round has at most 0 bytes",
-        "each takes a token of its own",
+        "must have at most 0 bytes",
+        "each needs a separate token",
     )
-    for sentence, part in zip(found["sentences"], expected, strict=True):
+    for sentence, part in zip(result["sentences"], expected, strict=True):
         assert part in sentence, sentence
-    assert found["kept"] == []
-    assert len(found["answers"]) == 3
+    assert result["stored"] == []
+    assert len(result["answers"]) == 3
 
 
 COINS = r"""<!doctype html>
@@ -247,18 +247,18 @@ COINS = r"""<!doctype html>
   const people = [];
   try {
     for (let n = 0; n < 4; n += 1) {
-      const kept = new Map();
-      const store = { get: (name) => kept.get(name), set: (name, text) => kept.set(name, text) };
+      const texts = new Map();
+      const store = { get: (name) => texts.get(name), set: (name, text) => texts.set(name, text) };
       const session = new Session(url, { trusted, relay, store });
       await session.join([0.5], { group: "people", ...budgets });
-      const [, written] = [...kept].find(([name]) => name.includes("ticket"));
+      const [, written] = [...texts].find(([name]) => name.includes("ticket"));
       people.push({ session, size: readTicket(written).upload.length });
     }
-    const told = [];
+    const answers = [];
     for (const { session, size } of people) {
-      told.push({ size, values: (await session.collect()).values });
+      answers.push({ size, values: (await session.collect()).values });
     }
-    document.querySelector("#said").textContent = JSON.stringify(told);
+    document.querySelector("#said").textContent = JSON.stringify(answers);
   } catch (error) {
     document.querySelector("#said").textContent = error.message;
   }
@@ -276,8 +276,8 @@ def test_silence_in_a_page_is_a_message_like_any_other(local: Cluster, project: 
     told_ = {"url": url, "relay": local.url("relay"), "trusted": local.trusted.plain()}
     (project / "settings.json").write_text(json.dumps(told_))
     (project / "index.html").write_text(COINS)
-    said = said_in_chromium(project, relay=local.url("relay"))
-    people = json.loads(said)
+    output = text_in_chromium(project, relay=local.url("relay"))
+    people = json.loads(output)
     assert len({person["size"] for person in people}) == 1
     assert [person["values"][0] > 0 for person in people] == [False, False, True, True]
 
@@ -292,7 +292,7 @@ def test_node_takes_part_with_a_place_and_a_preference(
 
     def plain(name: str, *, minimum: int) -> dict[str, Any]:
         group = {"randomizer": both.params(), "minimum": minimum, "delta": 1e-3}
-        groups = [{"name": one, **group} for one in GROUPS]
+        groups = [{"name": name, **group} for name in GROUPS]
         return {"round": name, "task": {"name": "least-cost-matching"}, "groups": groups}
 
     large = local.open_round(plain("many", minimum=3_000), closes=1, expires=3600)
@@ -320,11 +320,12 @@ def test_node_takes_part_with_a_place_and_a_preference(
       for (const { contact } of partners) await session.write("by the blue door", contact);
       return { epsilon: cost.epsilon, local: cost.local, sentences, met: partners.length };
     }"""
-    found = told(project, BEGIN + script + PRINTS, url, local.url("relay"), large)
-    assert found["met"] == 1
+    result = node_json(project, BEGIN + script + PRINTS, url, local.url("relay"), large)
+    assert result["met"] == 1
     assert other.done().letters == [b"by the blue door"]
-    known = amplify(both.law, crowd=3_000, delta=1e-3)
-    assert found["epsilon"] == pytest.approx(known.epsilon, rel=1e-4)
-    assert found["local"] == pytest.approx(both.epsilon_spent)
-    assert ["the fields place, likes" in one for one in found["sentences"]] == [True] * 3 + [False]
-    assert "beer is no choice here" in found["sentences"][3]
+    guarantee = amplify(both.law, crowd=3_000, delta=1e-3)
+    assert result["epsilon"] == pytest.approx(guarantee.epsilon, rel=1e-4)
+    assert result["local"] == pytest.approx(both.epsilon_spent)
+    listed = ["the fields place, likes" in sentence for sentence in result["sentences"]]
+    assert listed == [True] * 3 + [False]
+    assert "beer is not a label" in result["sentences"][3]

@@ -19,7 +19,7 @@ from scipy.stats import binom, chi2
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
 from coatcheck.demo.city import CITY
-from coatcheck.demo.page.explorer import DELTA
+from coatcheck.demo.page.app import DELTA
 from coatcheck.demo.page.history import unit
 from coatcheck.planning import Group, plan
 from coatcheck.protocol import client
@@ -34,8 +34,8 @@ _TICKET = "() => Object.entries(localStorage).find(([key]) => key.includes('tick
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageRun]:
     """A round that is paused before anybody has joined."""
-    with page_run(tmp_path_factory.mktemp("page"), people=PEOPLE, epsilon=3.0) as made:
-        yield made
+    with page_run(tmp_path_factory.mktemp("page"), people=PEOPLE, epsilon=3.0) as run:
+        yield run
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +62,10 @@ def person(live: PageRun, paced: list[int]) -> Page:
     """The page of somebody who has joined from a browser."""
     assert paced
     page = live.page("/join", width=390)
-    expect(page.locator("#terms")).to_contain_text("Signed by everybody")
+    expect(page.locator("#terms")).to_contain_text("Signed by the server")
     expect(page.locator("#terms")).to_contain_text("an outsider who floods it")
     page.locator("#send").click()
-    expect(page.locator("#joined")).to_contain_text("receipt holds")
+    expect(page.locator("#joined")).to_contain_text("receipt is valid")
     expect(page.locator("#spent")).to_contain_text("in 1 round")
     return page
 
@@ -125,8 +125,8 @@ def test_a_clicked_person_sees_what_the_ticket_opens(
     expect(shown.locator("#fact-ticket")).to_contain_text(ticket.keys.address.hex())
     answer = client.collect(ticket, live.bulletin)
     for partner in answer.partners:
-        told = client.address(partner, run.round).hex()
-        expect(shown.locator("#fact-answer")).to_contain_text(told)
+        address = client.address(partner, run.round).hex()
+        expect(shown.locator("#fact-answer")).to_contain_text(address)
 
 
 def test_people_can_be_chosen_by_keyboard(shown: Page) -> None:
@@ -154,9 +154,9 @@ def test_the_guarantee_against_an_adversary_is_the_librarys(
     exposed = tasks.exposure(run.scenario.task, sizes=sizes, corrupted=bad)
     law = run.scenario.drafts[0].randomizer.law
     delta = run.round.terms.groups[0].promise.delta
-    found = amplify(law, crowd=sizes[0], delta=delta, corrupted=bad[0], exposed=exposed[0])
-    expect(shown.locator("#promise")).to_have_text(str(found))
-    assert float(shown_text(shown, "#promise-epsilon").removeprefix("ε = ")) >= found.epsilon
+    guarantee = amplify(law, crowd=sizes[0], delta=delta, corrupted=bad[0], exposed=exposed[0])
+    expect(shown.locator("#promise")).to_have_text(str(guarantee))
+    assert float(shown_text(shown, "#promise-epsilon").removeprefix("ε = ")) >= guarantee.epsilon
     choose(shown, "all")
 
 
@@ -188,12 +188,14 @@ def test_the_explorers_figures_are_the_librarys(shown: Page) -> None:
     shown.locator("#share").dispatch_event("change")
     exact = re.compile('"share":0.1')
     expect(shown.locator("#knobs")).to_have_attribute("data-exact", exact)
-    told: dict[str, Any] = json.loads(shown.locator("#knobs").get_attribute("data-exact") or "")
-    crowd = Group(CITY, crowd=told["crowd"], corrupted=told["crowd"] // 10)
-    best = plan({"people": crowd}, epsilon=told["epsilon"], delta=DELTA)["people"].best
-    assert (told["error"], told["local"]) == (best.error, best.randomizer.epsilon)
+    exact_plan: dict[str, Any] = json.loads(
+        shown.locator("#knobs").get_attribute("data-exact") or ""
+    )
+    crowd = Group(CITY, crowd=exact_plan["crowd"], corrupted=exact_plan["crowd"] // 10)
+    best = plan({"people": crowd}, epsilon=exact_plan["epsilon"], delta=DELTA)["people"].best
+    assert (exact_plan["error"], exact_plan["local"]) == (best.error, best.randomizer.epsilon)
     assert shown_text(shown, "#x-local") == f"{best.randomizer.epsilon:.2f}"
-    assert f"--corrupted {told['crowd'] // 10}" in shown_text(shown, "#command")
+    assert f"--corrupted {exact_plan['crowd'] // 10}" in shown_text(shown, "#command")
 
 
 def test_curves_answer_at_once(shown: Page) -> None:
@@ -226,8 +228,8 @@ def test_letters_go_both_ways(live: PageRun, answered: Page) -> None:
     expect(answered.locator("#mailed")).to_contain_text("posted")
     answered.locator("#fetch").click()
     expect(answered.locator("#letters")).to_contain_text(live.run.scenario.lines[1])
-    read = [one for one in live.run.letters if one.body == "I wear a red scarf"]
-    assert [one.sender for one in read] == [None]
+    read = [letter for letter in live.run.letters if letter.body == "I wear a red scarf"]
+    assert [letter.sender for letter in read] == [None]
     ticket = read_ticket(answered.evaluate(_TICKET).encode())
     fresh = client.read(ticket, live.postings(), live.run.round)
     assert fresh.letters == ()
@@ -237,8 +239,8 @@ def test_letters_go_both_ways(live: PageRun, answered: Page) -> None:
 def test_the_browser_meets_the_page_and_the_relay_only(live: PageRun, answered: Page) -> None:
     """Neither shuffler nor board has seen it; the page says what relay and witness saw."""
     assert answered
-    asked = {url.rpartition("/gateways/")[0] or url for url in live.asked}
-    origins = {"/".join(url.split("/")[:3]) for url in asked}
+    addresses = {url.rpartition("/gateways/")[0] or url for url in live.requests}
+    origins = {"/".join(url.split("/")[:3]) for url in addresses}
     assert origins == {live.address, live.run.cluster.url("relay")}
     page = live.page("/")
     page.wait_for_selector("body[data-phase=done]")
@@ -262,7 +264,7 @@ def test_tampered_terms_are_refused_in_words(live: PageRun) -> None:
     page.route("**/round", tamper)
     page.goto(live.address + "/join")
     expect(page.locator("#terms")).to_have_text(
-        "the signature of server does not hold for these bytes"
+        "the signature of server is not valid for these bytes"
     )
     context.close()
 
@@ -276,20 +278,21 @@ def test_200_joins_in_the_browser_follow_the_exact_distribution(
     grid of 3 x 3 they fall.
     """
     run = live.run
-    made = run.scenario.drafts[0].randomizer
-    assert isinstance(made, BoundedResponse | MinkowskiResponse)
+    mechanism = run.scenario.drafts[0].randomizer
+    assert isinstance(mechanism, BoundedResponse | MinkowskiResponse)
     value = [31.20, 121.45]
     reports = person.evaluate(
         JOINS,
         [value, 200],
     )
     points = np.array(reports)
-    (center,) = made._centers(made.domain.snap([value]))
-    inside = int((np.abs(points - center).max(axis=1) <= made.reach).sum())
-    share = made.mixing + (1 - made.mixing) * ((2 * made.reach + 1) / (2 * made._whole + 1)) ** 2
+    (center,) = mechanism._centers(mechanism.domain.snap([value]))
+    inside = int((np.abs(points - center).max(axis=1) <= mechanism.reach).sum())
+    mixing, near = mechanism.mixing, (2 * mechanism.reach + 1) / (2 * mechanism._whole + 1)
+    share = mixing + (1 - mixing) * near**2
     assert binom.ppf(5e-7, 200, share) <= inside <= binom.isf(5e-7, 200, share)
-    edges = np.linspace(-made._whole, made._whole + 1, 4).astype(int)
-    expected = 200 * masses(made, center, edges)
+    edges = np.linspace(-mechanism._whole, mechanism._whole + 1, 4).astype(int)
+    expected = 200 * masses(mechanism, center, edges)
     counted, *_ = np.histogram2d(points[:, 0], points[:, 1], bins=(edges - 0.5, edges - 0.5))
     assert counted.sum() == 200
     assert float(((counted - expected) ** 2 / expected).sum()) < chi2.isf(1e-6, 8)
@@ -349,7 +352,7 @@ def test_a_frame_draws_each_dot_once(live: PageRun) -> None:
           for (const name of ["drawImage", "arc", "fill", "stroke", "beginPath", "getImageData"]) {
             const real = context[name].bind(context);
             counts[name] = 0;
-            context[name] = (...given) => { counts[name] += 1; return real(...given); };
+            context[name] = (...args) => { counts[name] += 1; return real(...args); };
           }
           map.draw(performance.now());
           canvas.remove();
@@ -364,9 +367,9 @@ def test_a_frame_draws_each_dot_once(live: PageRun) -> None:
 def test_nobody_complained_and_nothing_left_loopback(live: PageRun, shown: Page) -> None:
     """No error or warning on any console so far, and every request went to this machine."""
     assert shown
-    assert [one for one in live.complaints if "404" not in one] == []
-    assert live.asked
-    assert {url.split("/")[2].split(":")[0] for url in live.asked} == {"127.0.0.1"}
+    assert [error for error in live.errors if "404" not in error] == []
+    assert live.requests
+    assert {url.split("/")[2].split(":")[0] for url in live.requests} == {"127.0.0.1"}
 
 
 def test_the_policy_is_strict(live: PageRun) -> None:

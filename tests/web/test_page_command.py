@@ -35,15 +35,15 @@ def test_the_command_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> 
 
 def test_only_places_fit_on_a_map() -> None:
     """The learning demo has no places, and the sentence says so."""
-    told = CliRunner().invoke(main, ["demo", "learning", "--page", "--people", "20"])
-    assert told.exit_code == 2
-    assert "the learning demo has none" in told.output
+    result = CliRunner().invoke(main, ["demo", "learning", "--page", "--people", "20"])
+    assert result.exit_code == 2
+    assert "the learning demo has none" in result.output
 
 
 def test_places_instead_of_cells_keep_the_promise() -> None:
     """The page's mechanism gives the scenario's crowd no larger ε than was asked for."""
     scenario = make_scenario("taxi", people=60, epsilon=1.5)
     for draft in with_places(scenario).drafts:
-        kept = amplify(draft.randomizer.law, crowd=draft.minimum, delta=draft.delta)
+        guarantee = amplify(draft.randomizer.law, crowd=draft.minimum, delta=draft.delta)
         assert draft.randomizer.name == "bounded"
-        assert kept.epsilon <= scenario.epsilon
+        assert guarantee.epsilon <= scenario.epsilon

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from coatcheck.demo.story import trilateration
-from coatcheck.demo.streets import streets
+from coatcheck.demo.city import streets
+from coatcheck.demo.trilateration import trilateration
 from web.page_run import PageRun, choose, page_run, paused, shown_text, violations
 
 PEOPLE = 40
@@ -20,8 +20,8 @@ PEOPLE = 40
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageRun]:
     """The opening demo, which waits for a viewer."""
     folder = tmp_path_factory.mktemp("nearby")
-    with page_run(folder, people=PEOPLE, epsilon=3.0, name="nearby") as made:
-        yield made
+    with page_run(folder, people=PEOPLE, epsilon=3.0, name="nearby") as run:
+        yield run
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,9 @@ def test_the_round_waits_for_its_viewer(live: PageRun, waited: Page) -> None:
     expect(waited.locator("#plain")).to_contain_text("ε = 3")
     assert "Assumes:" in shown_text(waited, "#in-full")
     assert not waited.locator("#in-full").is_visible()
-    sections = waited.locator("main > section").evaluate_all("found => found.map((one) => one.id)")
+    sections = waited.locator("main > section").evaluate_all(
+        "sections => sections.map((section) => section.id)"
+    )
     assert sections == ["opening", "round", "seats", "explorer"]
 
 
@@ -82,15 +84,15 @@ def test_true_places_and_chance_stand_beside_the_answer(live: PageRun, shown: Pa
 
 def test_the_trilaterators_seat_tells_the_story(live: PageRun, shown: Page) -> None:
     """The figures are those of the attack that the library ran, with the ledger beside them."""
-    told = trilateration(live.run.scenario)
+    story = trilateration(live.run.scenario)
     shown.locator("input[value=trilaterator]").check(force=True)
     expect(shown.locator("#trilaterator")).to_be_visible()
-    app, here = told["app"], told["coatcheck"]
+    app, here = story["app"], story["coatcheck"]
     expect(shown.locator("#app-note")).to_contain_text(f"after {len(app['asked'])} questions")
     expect(shown.locator("#app-note")).to_contain_text(f"{app['error_m']:.1f} m off")
     expect(shown.locator("#here-note")).to_contain_text(f"After {len(here['rounds'])} rounds")
-    assert shown.locator("#ledger li").count() == len(told["ledger"]["spent"]) + 1
-    expect(shown.locator("#ledger li.refused")).to_contain_text("nothing is sent")
+    assert shown.locator("#ledger li").count() == len(story["ledger"]["spent"]) + 1
+    expect(shown.locator("#ledger li.refused")).to_contain_text("nothing was sent")
     assert violations(shown) == []
     choose(shown, "all")
     expect(shown.locator("#trilaterator")).to_be_hidden()
@@ -141,7 +143,7 @@ def test_a_round_that_is_over_can_be_replayed(live: PageRun, shown: Page) -> Non
 def test_somebody_who_comes_late_takes_part_in_a_new_round(live: PageRun, shown: Page) -> None:
     """The round is over: one button opens another, which waits, and the person is in it."""
     before = live.run.scenario.turn
-    # Who is in a browser writes no letters here: those who wait for them wait two pauses.
+    # The person in the browser writes no letters here, so the others wait for two pauses.
     live.run.scenario = paused(live.run.scenario, 10)
     person = live.page("/join", width=390)
     person.locator("#limit").fill("64")
@@ -155,7 +157,7 @@ def test_somebody_who_comes_late_takes_part_in_a_new_round(live: PageRun, shown:
     expect(shown.locator("#play")).to_have_text("Start the round")
     expect(shown.locator("#count")).to_have_text("0")
     person.locator("#send").click()
-    expect(person.locator("#joined")).to_contain_text("receipt holds")
+    expect(person.locator("#joined")).to_contain_text("receipt is valid")
     expect(shown.locator("#count")).to_have_text("1")
     shown.locator("#speed").select_option("20")
     shown.locator("#play").click()
@@ -182,15 +184,15 @@ def test_another_round_begins_from_the_page(live: PageRun, shown: Page) -> None:
 def test_the_map_has_streets_names_and_stays_inside() -> None:
     """Streets lie in the city or a little beyond its edge; avenues and quarters have names."""
     drawn = streets()
-    names = {one["name"] for one in drawn["streets"]}
+    names = {item["name"] for item in drawn["streets"]}
     assert {"Harbor Avenue", "Station Street", "Ring"} <= names
-    assert {one["name"] for one in drawn["quarters"]} == {
+    assert {item["name"] for item in drawn["quarters"]} == {
         "harbor",
         "old town",
         "university",
         "station",
     }
-    ends = [point for one in drawn["streets"] for point in one["line"]]
+    ends = [point for item in drawn["streets"] for point in item["line"]]
     assert all(-0.2 < share < 1.2 for point in ends for share in point)
 
 
@@ -220,5 +222,5 @@ def test_axe_finds_nothing_and_nothing_is_too_wide(live: PageRun, width: int, sc
     page.wait_for_selector("body[data-phase=terms], body[data-phase=done]")
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert live.complaints == []
+    assert live.errors == []
     page.context.close()

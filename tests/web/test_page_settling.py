@@ -16,8 +16,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageRun]:
     """A round with candidates that is paused before anybody has joined."""
     folder = tmp_path_factory.mktemp("settling")
     # Everybody writes, so nobody waits for so long; on a busy machine a minute is too short.
-    with page_run(folder, people=PEOPLE, epsilon=3.0, candidates=3, pause=600) as made:
-        yield made
+    with page_run(folder, people=PEOPLE, epsilon=3.0, candidates=3, pause=600) as run:
+        yield run
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def settled(live: PageRun) -> Page:
     page.locator("#limit").dispatch_event("change")
     page.locator("#total").fill("64")
     page.locator("#send").click()
-    expect(page.locator("#joined")).to_contain_text("receipt holds")
+    expect(page.locator("#joined")).to_contain_text("receipt is valid")
     expect(page.locator("#settling")).to_be_visible()
     page.locator("#words").fill("by the blue door")
     live.pace.play(speed=1000.0)
@@ -44,14 +44,14 @@ def settled(live: PageRun) -> Page:
 
 def test_both_sides_believe_the_same(live: PageRun, settled: Page) -> None:
     """Whoever the browser meets believes it too, has read its words, and nobody else does."""
-    said = shown_text(settled, "#settled")
-    theirs = [who for who, found in live.run.settled.items() if None in found]
-    met = re.findall("[0-9a-f]{32}", said)
-    assert [live.run.tickets[who].keys.address.hex() for who in theirs] == met
-    for who in theirs:
-        bodies = [one.body for one in live.run.letters if one.reader == who]
+    text = shown_text(settled, "#settled")
+    theirs = [person for person, partners in live.run.settled.items() if None in partners]
+    met = re.findall("[0-9a-f]{32}", text)
+    assert [live.run.tickets[person].keys.address.hex() for person in theirs] == met
+    for person in theirs:
+        bodies = [letter.body for letter in live.run.letters if letter.reader == person]
         assert bodies == ["by the blue door"]
-        place = ", ".join(f"{x:.5f}" for x in live.run.scenario.values[who[0]][who[1]])
+        place = ", ".join(f"{x:.5f}" for x in live.run.scenario.values[person[0]][person[1]])
         expect(settled.locator("#letters")).to_contain_text(place)
 
 
@@ -67,11 +67,13 @@ def test_the_page_shows_how_people_were_served(live: PageRun, settled: Page) -> 
         "without_noise",
         "at_random",
     ]
-    paired = [who for who, found in live.run.settled.items() if found not in ([], [None])]
+    paired = [
+        person for person, partners in live.run.settled.items() if partners not in ([], [None])
+    ]
     riders = sum(group == 0 for group, _ in paired)
     shown = page.locator('tr[data-served="settled"] td').nth(2)
     assert int(shown.text_content() or "-1") == riders
     assert len(paired) == 2 * riders
     assert "candidates" in shown_text(page, "#fact-answer")
     assert violations(page) == violations(settled) == []
-    assert live.complaints == []
+    assert live.errors == []

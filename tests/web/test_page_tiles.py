@@ -21,10 +21,10 @@ _TILE = bytes.fromhex(
 class _Tiles(BaseHTTPRequestHandler):
     """A tile server on this machine: every tile is the same."""
 
-    asked: list[str] = []  # noqa: RUF012 - one server
+    paths: list[str] = []  # noqa: RUF012 - one server
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.paths.append(self.path)
         self.send_response(200)
         self.send_header("content-type", "image/png")
         self.send_header("cross-origin-resource-policy", "cross-origin")
@@ -44,12 +44,12 @@ def test_tiles_come_from_the_server_that_is_named(tmp_path: Path) -> None:
             page = live.page("/")
             page.wait_for_selector("body[data-phase=terms]")
             end = time.monotonic() + PATIENCE
-            while not _Tiles.asked:
+            while not _Tiles.paths:
                 assert time.monotonic() < end
                 page.wait_for_timeout(100)
-            assert live.complaints == []
+            assert live.errors == []
         tiles.shutdown()
-    assert all(re.fullmatch(r"/\d+/\d+/\d+\.png", path) for path in _Tiles.asked)
+    assert all(re.fullmatch(r"/\d+/\d+/\d+\.png", path) for path in _Tiles.paths)
 
 
 def test_an_address_without_places_for_tiles_is_refused() -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import HttpClient
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft, post
 from web.browser import HERE, ROOT, Refusal, ask, needed
 
@@ -32,7 +32,7 @@ console.log(coatcheck.hex(request.serialize()));
 
 @pytest.fixture(scope="module")
 def issue(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
-    """Install the issuer, and give what runs it."""
+    """Install the issuer, and return a function that runs it."""
     npm, node = needed("npm"), needed("node")
     peer = tmp_path_factory.mktemp("issuer") / "peer"
     shutil.copytree(HERE / "issuer", peer, ignore=shutil.ignore_patterns("node_modules"))
@@ -42,12 +42,12 @@ def issue(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
         pytest.skip("npm cannot fetch the packages that the issuer is made of")
     assert done.returncode == 0, done.stderr
 
-    def run(*given: str, told: str = "", script: str = "issue.mjs") -> list[str]:
-        command = [node, script, *given]
-        made = subprocess.run(  # noqa: S603 - our own script
-            command, cwd=peer, check=True, input=told, capture_output=True, text=True, timeout=300
+    def run(*args: str, stdin: str = "", script: str = "issue.mjs") -> list[str]:
+        command = [node, script, *args]
+        result = subprocess.run(  # noqa: S603 - our own script
+            command, cwd=peer, check=True, input=stdin, capture_output=True, text=True, timeout=300
         )
-        return made.stdout.split("\n")[:-1]
+        return result.stdout.split("\n")[:-1]
 
     (peer / "page.mjs").write_text(PAGE.format(client=CLIENT, block=_block()), encoding="utf-8")
     return run
@@ -55,16 +55,17 @@ def issue(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
 
 def _block() -> str:
     page = (ROOT / "docs/how-to/admit-people.md").read_text(encoding="utf-8")
-    found = re.search(r"^```js\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    return found[1]
+    block = re.search(r"^```js\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    return block[1]
 
 
 def test_the_block_of_the_manual_asks_the_issuer(issue: Callable[..., list[str]]) -> None:
     """It reads the challenge of a round, and makes a request of the type and size of the RFC."""
     cases = json.loads((ROOT / "tests/vectors/admission.json").read_text())["cases"]
-    given = next(one for one in cases if one["kind"] == "challenge" and one["input"]["hop"] == 0)
-    (sent,) = issue(script="page.mjs", told=given["input"]["document"])
+    challenges = [case for case in cases if case["kind"] == "challenge"]
+    vector = next(case for case in challenges if case["input"]["hop"] == 0)
+    (sent,) = issue(script="page.mjs", stdin=vector["input"]["document"])
     assert sent.startswith("0002")
     assert len(sent) == 2 * (2 + 1 + 256)
 
@@ -84,28 +85,28 @@ def test_a_round_of_people_with_blind_tokens(
         url = local.open_round(draft("blind", minimum=1), closes=1, expires=3600)
         refused = post(f"{url}/uploads", content=b"anything")
         assert refused.status_code == 401
-        asked = refused.headers["www-authenticate"]
-        shown = issue("token", str(tmp_path / "issuer.json"), "2", told=asked)
-        first, second = (one.removeprefix("PrivateToken token=") for one in shown)
+        demand = refused.headers["www-authenticate"]
+        tokens = issue("token", str(tmp_path / "issuer.json"), "2", stdin=demand)
+        first, second = (token.removeprefix("PrivateToken token=") for token in tokens)
 
-        async def person() -> Visit:
-            visit = Visit(url, path=tmp_path / "ticket", trusted=local.trusted)
-            given: dict[str, Any] = {
+        async def person() -> Session:
+            session = Session(url, path=tmp_path / "ticket", trusted=local.trusted)
+            options: dict[str, Any] = {
                 "group": GROUPS[0],
                 "limit": LIMIT,
                 "ledger": None,
                 "patience": PATIENCE,
             }
-            await visit.join((0.3, 0.7), token=first, **given)
-            twin = Visit(url, path=tmp_path / "twin", trusted=local.trusted)
+            await session.join((0.3, 0.7), token=first, **options)
+            twin = Session(url, path=tmp_path / "twin", trusted=local.trusted)
             with pytest.raises(Refused, match="used for another upload"):
-                await twin.join((0.3, 0.7), token=first, **given)
+                await twin.join((0.3, 0.7), token=first, **options)
             await twin._peers.close()
-            return visit
+            return session
 
         async def whole() -> None:
-            visit = await person()
-            async with visit, HttpClient() as http:
+            session = await person()
+            async with session, HttpClient() as http:
                 offer = (await http.get(url)).decode()
                 limit = {"epsilon": LIMIT.epsilon, "delta": LIMIT.delta}
                 offered = {"offer": offer, "group": GROUPS[1]}
@@ -114,7 +115,7 @@ def test_a_round_of_people_with_blind_tokens(
                     ask("joinByToken", value=[0.2, 0.8], limit=limit, token="", **browser)
                 joined = ask("joinByToken", value=[0.2, 0.8], limit=limit, token=second, **browser)
                 assert read_ticket(joined["ticket"].encode()).receipt
-                answer = await visit.collect(patience=PATIENCE)
+                answer = await session.collect(patience=PATIENCE)
                 other = read_ticket(joined["ticket"].encode()).keys.contact_raw
                 assert [partner.contact for partner in answer.partners] == [other]
 

@@ -15,15 +15,12 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 
 from coatcheck.errors import BadSignature, Malformed, Missing, Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.parcels import REASONS
+from coatcheck.protocol.log.verification import VerifiedBulletin, verify_bulletin
 from coatcheck.protocol.server import Server
-from coatcheck.protocol.server_moves import Phase as ServerPhase
-from coatcheck.protocol.server_moves import ServerState
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
-from coatcheck.protocol.shuffler_moves import Phase
+from coatcheck.protocol.state_machine import ServerPhase, ServerState, ShufflerPhase
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.traps import slack
-from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
+from coatcheck.protocol.wire.uploads import REASONS, slack
 from people import People, refused, report_of
 from rounds import CLOSES
 
@@ -73,7 +70,7 @@ class World(People):
         try:
             self.first.close(now=self.now)
         except Refused:
-            if self.first.phase is Phase.OPEN:
+            if self.first.phase is ShufflerPhase.OPEN:
                 assert self.now < CLOSES or min(self.first.crowd) < self.needed
             assert msgspec.msgpack.encode(self.first.state) == before
 
@@ -87,7 +84,7 @@ class World(People):
             raw = self.first.release()
         except Refused:
             assert msgspec.msgpack.encode(self.first.state) == before
-            if self.first.phase is Phase.CLOSED:
+            if self.first.phase is ShufflerPhase.CLOSED:
                 assert min(self.good_at_shuffler()) < self.needed
                 self.give_back()
             return
@@ -154,7 +151,7 @@ class World(People):
         """Once in a while an operator gives up; an already released round cannot be."""
         if rare:
             return
-        if self.first.phase in {Phase.OPEN, Phase.CLOSED}:
+        if self.first.phase in {ShufflerPhase.OPEN, ShufflerPhase.CLOSED}:
             self.first.abandon()
         else:
             refused(self.first.abandon, Refused)
@@ -200,9 +197,9 @@ class World(People):
         if not hasattr(self, "small"):
             return
         if self.history:
-            assert self.first.phase is Phase.RELEASED
+            assert self.first.phase is ShufflerPhase.RELEASED
             assert self.server.phase is not ServerPhase.AWAITING
-        if self.first.phase not in {Phase.OPEN, Phase.CLOSED}:
+        if self.first.phase not in {ShufflerPhase.OPEN, ShufflerPhase.CLOSED}:
             assert self.first.crowd == (0, 0)
             assert not any(self.first.state.secret)
 

@@ -1,7 +1,7 @@
-// Which keys a person knows from elsewhere, and what for: a key is trusted in a role. SPEC section 6.
+// Agreement on terms: their signatures, and the keys that a person trusts, each in one role. SPEC section 6.
 //
-// If it were trusted as such, a server could have the board's key stand where a shuffler should, or
-// leave out the one shuffler that would not help it.
+// If a key were trusted in every role, a server could name the board's key as a shuffler, or omit the one
+// shuffler that would not help it.
 
 import { unhex, utf8 } from "./encoding.js";
 import { Misuse, Refused } from "./errors.js";
@@ -9,59 +9,59 @@ import { checkSignature, sealingKey, verifyingKey } from "./keys.js";
 import { HEX, check, readTerms } from "./terms.js";
 
 const KEY = /^[0-9a-f]{64}$/;
-const keys = (value) => Array.isArray(value) && value.every((one) => typeof one === "string" && KEY.test(one));
+const keys = (value) => Array.isArray(value) && value.every((key) => typeof key === "string" && KEY.test(key));
 const several = (value) => Array.isArray(value) && value.every(keys);
 
-/** Refuse what is no trust at all, before anything is checked by it. */
+/** Reject `trusted` if it does not have the expected shape. */
 function checkShape(trusted) {
   const { server = [], shufflers = [], board = [], witnesses = [], anywhere = [] } = trusted ?? {};
   if (Array.isArray(trusted) || typeof trusted !== "object" || trusted === null
     || ![server, board, anywhere].every(keys) || ![shufflers, witnesses].every(several)) {
     throw new Misuse(
-      "say in which role a key is trusted, in hex: { server: [key], shufflers: [[key]], board: [key] },"
+      "`trusted` must say in which role each key is trusted, in hex: { server: [key], shufflers: [[key]], board: [key] },"
       + " and witnesses: [[key]] if you demand some",
     );
   }
 }
 
 /**
- * The witnesses that must have cosigned the board's log: all that are named, or as many as `demanded` says.
+ * Return the witnesses and how many of them must have cosigned the board's log: `demanded`, or all by default.
  * @param {import("./types.js").Trusted} trusted
  */
 function cosignersOf({ witnesses = [], demanded = witnesses.length }) {
   if (!(Number.isInteger(demanded) && demanded >= 0 && demanded <= witnesses.length)) {
-    throw new Misuse(`you name ${witnesses.length} witnesses: of these, ${demanded} cannot be demanded`);
+    throw new Misuse(`\`demanded\` must be from 0 to ${witnesses.length}, the number of \`witnesses\`; got ${demanded}`);
   }
   return { witnesses, demanded };
 }
 
 /**
- * Refuse terms with a stranger in any role, or without a shuffler that is relied on.
- * `trusted` is { server: [hex], shufflers: [[hex], ...], board: [hex] }, with one list for each
- * shuffler: its keys, more than one while they change. `anywhere: [hex]` holds for any role, and is
- * weaker for it. `witnesses: [[hex], ...]` is read by `cosignersOf`.
+ * Refuse terms that name an untrusted key in any role, or that omit a shuffler on which the person relies.
+ * `trusted` is { server: [hex], shufflers: [[hex], ...], board: [hex] }, with one list per shuffler: its
+ * keys, more than one during a key change. Keys in `anywhere: [hex]` are trusted in any role, which is
+ * weaker. `cosignersOf` reads `witnesses: [[hex], ...]`.
  * @param {{ server: any, shufflers: any[], board: any }} terms @param {import("./types.js").Trusted} trusted
  */
 function checkTrust({ server, shufflers, board }, trusted) {
   checkShape(trusted);
   const relied = trusted.shufflers ?? [];
-  const known = (party, mine, role) => {
-    if (![...mine, ...(trusted.anywhere ?? [])].includes(party.verifying)) {
+  const requireTrusted = (party, roleKeys, role) => {
+    if (![...roleKeys, ...(trusted.anywhere ?? [])].includes(party.verifying)) {
       throw new Refused(
-        `the key of ${party.name} in the terms is not one you trust as a ${role}: get it from them by`
-        + " another way, compare, and add it",
+        `the key of ${party.name} in the terms is not one you trust as a ${role}: get the key from its owner`
+        + " over another channel, compare, and add it to \`trusted\`",
       );
     }
   };
-  known(server, trusted.server ?? [], "server");
-  for (const party of shufflers) known(party, relied.flat(), "shuffler");
-  known(board, trusted.board ?? [], "board");
+  requireTrusted(server, trusted.server ?? [], "server");
+  for (const party of shufflers) requireTrusted(party, relied.flat(), "shuffler");
+  requireTrusted(board, trusted.board ?? [], "board");
   const cascade = shufflers.map((party) => party.verifying);
-  relied.forEach((mine, at) => {
-    if (!cascade.some((key) => mine.includes(key))) {
+  relied.forEach((shufflerKeys, at) => {
+    if (!cascade.some((key) => shufflerKeys.includes(key))) {
       throw new Refused(
-        `the terms leave out shuffler ${at + 1} of the ${relied.length} that you rely on: it may be the`
-        + " only honest one; ask for terms with all of them",
+        `the terms omit shuffler ${at + 1} of the ${relied.length} that you rely on, which may be the`
+        + " only honest one: ask for terms with all of them",
       );
     }
   });
@@ -69,14 +69,14 @@ function checkTrust({ server, shufflers, board }, trusted) {
 
 /**
  * Check every signature and key of signed terms and return the round they describe.
- * `trusted` holds the verifying keys that the person knows from elsewhere, by role; see `checkTrust`.
+ * `trusted` holds, by role, the verifying keys that the person got over another channel; see `checkTrust`.
  * @param {import("./types.js").SignedTerms} signed @param {import("./types.js").Trusted} trusted @returns {import("./types.js").Round}
  */
 export function verifySignatures(signed, trusted) {
   check(signed, {
     document: (value) => typeof value === "string",
     server: HEX,
-    shufflers: (value) => Array.isArray(value) && value.every((one) => one === null || HEX(one)),
+    shufflers: (value) => Array.isArray(value) && value.every((signature) => signature === null || HEX(signature)),
   });
   const round = readTerms(signed.document);
   const { server, shufflers, board } = round.terms;

@@ -1,25 +1,25 @@
-// The person's own arithmetic: what a crowd of so many guarantees, bounded from above.
+// The client's own accounting: an upper bound on the ε that a crowd of n guarantees.
 //
-// With the blanket m, a report's pull towards the one of two inputs is G = (R(x0) - e R(x1))/m and
+// With the blanket m, the evidence of a report for one of two inputs is G = (R(x0) - e R(x1))/m and
 //     delta(eps_c) <= E[(G_1 + ... + G_n)_+] / n          (docs/explanation/amplification.md)
-// Here a law becomes the kinds of reports that it has, each with R(x0)/m, R(x1)/m and m, as in
-// coatcheck/accounting/pairs.py; `inversion.js` does the sum.
+// This file turns a law into its kinds of reports, each with R(x0)/m, R(x1)/m and m, as
+// coatcheck/accounting/laws.py does; `hockey-stick.js` bounds the sum.
 
 import { meanExcess } from "./hockey-stick.js";
 
 const UNIT = 2 ** -53;
-const above = (number) => number * (1 + 8 * UNIT); // more than the rounding of what it is made of
+const above = (number) => number * (1 + 8 * UNIT); // more than the rounding error of the number
 const SLACK = 1e-9; // of a cap: what two caps share below this is rounding
 const MOST_KINDS = 1500; // of reports that are worked out one by one
 const MOST = 130; // values of G that are summed as they are; more are put on as many points
 
-/** The kinds of a report of any mechanism of this epsilon: the worst case. */
+/** Return the kinds of reports of the worst mechanism with this epsilon. */
 function anyKinds(epsilon) {
   const p = above(Math.exp(epsilon));
   return [{ x: p, y: 1, m: 1 / (p + 1) }, { x: 1, y: p, m: 1 / (p + 1) }];
 }
 
-/** The kinds of one field's report: in one of two caps, in both, elsewhere. Null if nothing is left for the rest. */
+/** Return the kinds of one field's report: in one of two caps, in both, elsewhere. Null if the caps leave no mass for the rest. */
 function fieldKinds(field) {
   const p = above(Math.exp(field.epsilon));
   const apart = above(field.apart);
@@ -33,18 +33,18 @@ function fieldKinds(field) {
   return kinds.filter(({ m }) => m > 0);
 }
 
-/** Multiply the fields: values that differ as far as they can in every field are the worst (Statements 17, 18). */
+/** Multiply the fields: the worst values differ as far as possible in every field (Statements 17, 18). */
 function productKinds(fields) {
   let whole = [{ x: 1, y: 1, m: 1 }];
   for (const field of fields) {
     const kinds = fieldKinds(field);
     if (!kinds) return null;
     const merged = new Map();
-    for (const one of whole) {
+    for (const prefix of whole) {
       for (const { x, y, m } of kinds) {
-        const [first, second] = [one.x * x, one.y * y];
+        const [first, second] = [prefix.x * x, prefix.y * y];
         const name = `${first} ${second}`;
-        merged.set(name, { x: first, y: second, m: one.m * m + (merged.get(name)?.m ?? 0) });
+        merged.set(name, { x: first, y: second, m: prefix.m * m + (merged.get(name)?.m ?? 0) });
       }
     }
     if (merged.size > MOST_KINDS) return null;
@@ -53,7 +53,7 @@ function productKinds(fields) {
   return whole;
 }
 
-/** A law as lists of kinds of reports; each list bounds it. Silence is as likely under every value. */
+/** Return a law as lists of kinds of reports; each list bounds it. Silence is equally likely under every value. */
 function bounds({ rate = 1, ...law }) {
   const any = anyKinds(law.epsilon);
   const silenced = (kinds) => [...kinds.map(({ x, y, m }) => ({ x, y, m: rate * m })), { x: 1, y: 1, m: 1 - rate }];
@@ -66,11 +66,11 @@ function delta(kinds, n, epsilon, enough = 0) {
   return Math.min(1, meanExcess(values.length > MOST ? fewer(values, e) : values, n, enough));
 }
 
-/** Put values on fewer points by lotteries that keep their means, which only raises the bound. */
+/** Move values to fewer points by lotteries that keep their means, which only raises the bound. */
 function fewer(values, e) {
   const top = values.reduce((most, { v }) => Math.max(most, (v + e) * (1 + 1e-12), ((1 - v) / e) * (1 + 1e-12)), 2);
   const ratios = Array.from({ length: MOST / 2 }, (_, at) => top ** (at / (MOST / 2 - 1)));
-  const points = [...ratios.map((one) => 1 - e * one), ...ratios.map((one) => one - e)].sort((a, b) => a - b);
+  const points = [...ratios.map((ratio) => 1 - e * ratio), ...ratios.map((ratio) => ratio - e)].sort((a, b) => a - b);
   const mass = points.map(() => 0);
   for (const { v, m } of values) {
     const next = Math.min(points.length - 1, Math.max(1, points.findIndex((point) => point >= v)));
@@ -82,7 +82,7 @@ function fewer(values, e) {
 }
 
 /**
- * An upper bound on delta at a central epsilon for n honest, anonymous people.
+ * Return an upper bound on delta at a central epsilon for n honest, anonymous people.
  * @param {import("./types.js").Law} law @param {number} n @param {number} epsilon @returns {number}
  */
 export function deltaAbove(law, n, epsilon) {
@@ -90,14 +90,14 @@ export function deltaAbove(law, n, epsilon) {
 }
 
 /**
- * The central epsilon that the crowd gives at this delta, rounded up; never above the local one.
+ * Return the central epsilon that the crowd gives at this delta, rounded up; never above the local one.
  * @param {import("./types.js").Law} law @param {{ crowd: number, delta: number, corrupted?: number, exposed?: number }} options @returns {number}
  */
-export function amplify(law, { crowd, delta: asked, corrupted = 0, exposed = 0 }) {
+export function amplify(law, { crowd, delta: target, corrupted = 0, exposed = 0 }) {
   const n = Math.max(1, crowd - corrupted - exposed);
   let best = law.epsilon;
   for (const kinds of n > 1 ? bounds(law) : []) {
-    const holds = (epsilon) => delta(kinds, n, epsilon, asked) <= asked;
+    const holds = (epsilon) => delta(kinds, n, epsilon, target) <= target;
     if (!holds(best * (1 - 1e-6))) continue;
     let bad = 0;
     for (let turn = 0; turn < 40 && best - bad > 1e-7 * best; turn += 1) {

@@ -1,4 +1,4 @@
-// The coin that decides between truth and noise, in integers, as coatcheck/randomizers/mixing.py.
+// The exact biased coin that chooses between truth and noise, in integers, as in coatcheck/randomizers/contract.py.
 
 import { Refused } from "./errors.js";
 
@@ -36,27 +36,27 @@ function expBelow(epsilon) {
  */
 export function headsFor(epsilon, cap, whole) {
   if (!(Number.isFinite(epsilon) && epsilon > 0 && epsilon <= LARGEST)) {
-    throw new Refused(`a local epsilon lies above 0 and up to ${LARGEST}, this one is ${epsilon}`);
+    throw new Refused(`a local epsilon must be above 0 and at most ${LARGEST}, got ${epsilon}`);
   }
   const gain = (expBelow(epsilon) - (1n << BITS)) * cap;
   const heads = (TOSSES * gain) / (gain + (whole << BITS));
   if (heads * (whole << BITS) > gain * (TOSSES - heads)) {
-    throw new Refused("the mixing coin exceeds its budget; this is a bug in coatcheck");
+    throw new Refused("the biased coin exceeds its budget: this is a bug in coatcheck, please report it");
   }
   return heads;
 }
 
-/** Two integers' ratio as a float. @param {[any, any]} integers */
+/** Return the ratio of two integers as a float. @param {[any, any]} integers */
 export function ratio([top, bottom]) {
   const bits = (value) => value.toString(2).length;
   const shift = BigInt(Math.max(0, bits(bottom) - bits(top) + 64));
   return Number((top << shift) / bottom) * 2 ** -Number(shift);
 }
 
-/** The law of caps of so many of all reports, told apart as well as that allows. */
+/** Return the law of a cap of `cap` among `whole` reports, with caps as disjoint as their sizes allow. */
 export function countedLaw(heads, cap, whole) {
   if (cap === whole) return { epsilon: 0, cap: 1, apart: 0, kernel: 1 };
-  const one = ratio([TOSSES - heads, TOSSES * BigInt(whole)]);
+  const unit = ratio([TOSSES - heads, TOSSES * BigInt(whole)]);
   const epsilon = Math.log1p(ratio([heads * BigInt(whole), (TOSSES - heads) * BigInt(cap)]));
-  return { epsilon, cap: cap * one, apart: Math.min(cap, whole - cap) * one, kernel: 0, few: 2 * cap <= whole };
+  return { epsilon, cap: cap * unit, apart: Math.min(cap, whole - cap) * unit, kernel: 0, few: 2 * cap <= whole };
 }

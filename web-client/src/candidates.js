@@ -1,6 +1,6 @@
-// A person's candidates: settling with sealed letters and signed notices, from the ticket. SPEC section 15.
+// A person's side of settling: sealed letters and signed notices, driven from the ticket. SPEC section 15.
 //
-// `settleByLetter` is all a page needs: it is given a board to ask and a place to keep the ticket.
+// A page needs only `settleByLetter`, which takes a BoardView and a function that stores the ticket.
 
 import { concat, equal, hex, unhex } from "./encoding.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
@@ -12,28 +12,28 @@ import { Nearness, offsets, replySize } from "./nearness.js";
 import { waitRandomly, STEP } from "./relay-client.js";
 import { cellOf, isNotice, prf, newProgress, schedule, Settling, wordSize } from "./settling.js";
 
-const LOOKS = 20; // so many times per pause a person looks for letters
+const LOOKS = 20; // how often per pause the client looks for letters
 
-/** What the terms say of settling, or refuse. */
+/** Return the settling parameters of the terms; refuse terms without them. */
 export function settlingTerms({ terms }) {
-  if (!terms.settle) throw new Refused("the terms of this round say nothing of settling: ask without it");
+  if (!terms.settle) throw new Refused("this round has no settling: its terms have no `settle`; use `collect` instead");
   return { asks: [3, 2], pause: 60, ...terms.settle };
 }
 
 function around(round, axes) {
   const { radius } = round.terms.task.params ?? {};
-  if (!Number.isFinite(radius)) throw new Refused("the terms ask who is near, but their task has no radius");
+  if (!Number.isFinite(radius)) throw new Refused("the terms ask for a nearness test, but their task has no `radius`");
   return offsets(radius, settlingTerms(round).cell, axes);
 }
 
-/** Begin to settle from a place, or go on from the ticket; `now` in seconds since 1970. */
+/** Begin to settle from a place, or resume from the ticket; `now` in seconds since 1970. */
 export function beginSettling(ticket, place, round, now) {
   if (ticket.settling) return ticket;
   const { cell: side, asks } = settlingTerms(round);
   const cell = cellOf(place, round.terms.task.params?.scale ?? [], side);
   const size = asks.length ? wordSize(cell.length) : replySize(around(round, cell.length).length);
-  const room = round.terms.letter_size;
-  if (size > room) throw new Refused(`letters of this round have ${room} bytes, too few to settle by`);
+  const capacity = round.terms.letter_size;
+  if (size > capacity) throw new Refused(`letters of this round have ${capacity} bytes, but settling needs ${size}: do not settle in this round`);
   return { ...ticket, settling: newProgress(cell, now) };
 }
 
@@ -52,7 +52,7 @@ export class Candidates {
 
   /** `sizes` says how many entries each group has on the bulletin. */
   static async from(ticket, answer, { round, sizes }) {
-    if (!ticket.settling) throw new Misuse("settling has not begun: say where you are");
+    if (!ticket.settling) throw new Misuse("settling has not begun: call `beginSettling` with your place first");
     const keys = await keyPairs(round.suite, ticket.seed);
     const side = new Candidates(ticket, { round, keys });
     const { asks } = settlingTerms(round);
@@ -60,7 +60,7 @@ export class Candidates {
     const secret = prf(ticket.seed, "secret", round.digest);
     const { settling } = ticket;
     if (asks.length) {
-      const lists = [answer.partners, answer.second].slice(0, asks.length).map((one) => side.listed(one));
+      const lists = [answer.partners, answer.second].slice(0, asks.length).map((partners) => side.listed(partners));
       const few = sizes.indexOf(Math.min(...sizes));
       side.machine = new Settling(settling, { address, asks: ticket.group === few, lists, secret, steps: schedule(asks) });
     } else {
@@ -71,63 +71,63 @@ export class Candidates {
     return side;
   }
 
-  /** The addresses of candidates; who is named twice or has no key counts once or not. */
+  /** Return the addresses of candidates, without duplicates and without unusable keys. */
   listed(partners) {
-    const found = [];
+    const addresses = [];
     for (const { contact } of partners) {
       const name = hex(addressOf(this.round.suite, contact));
       if (name === hex(this.keys.address) || this.contacts.has(name) || !readable(this.round, contact)) continue;
       this.contacts.set(name, contact);
-      found.push(unhex(name));
+      addresses.push(unhex(name));
     }
-    return found;
+    return addresses;
   }
 
-  /** The contacts of the partner, or of all who are near, as far as it is certain. */
+  /** Return the contacts of the partner, or of all who are near, as far as known. */
   get partners() {
-    return this.machine.partners.map((who) => this.contacts.get(hex(who)));
+    return this.machine.partners.map((partner) => this.contacts.get(hex(partner)));
   }
 
-  /** What they wrote at the end, with their contacts; as far as it has come. */
+  /** Return what the partners wrote at the end, with their contacts, as far as it has arrived. */
   get words() {
-    const written = this.machine.progress.words;
+    const letters = this.machine.progress.words;
     return this.machine.partners
-      .map((who) => ({ contact: this.contacts.get(hex(who)), body: written[hex(who)] ?? new Uint8Array() }))
+      .map((partner) => ({ contact: this.contacts.get(hex(partner)), body: letters[hex(partner)] ?? new Uint8Array() }))
       .filter(({ body }) => body.length);
   }
 
-  /** Write the postings of the next step; they are in the ticket, which is stored first. */
+  /** Write the postings of the next step into the ticket. Store the ticket before you post them. */
   async speak(words) {
     const { progress, address } = this.machine;
     const outbox = [];
     for (const [to, body] of this.machine.speak(words)) {
       const options = { round: this.round, keys: this.keys };
-      const made = equal(to, address)
+      const written = equal(to, address)
         ? writeNotice(this.ticket, body, options)
         : await write(this.ticket, body, this.contacts.get(hex(to)) ?? new Uint8Array(), this.round, this.keys);
-      this.ticket = made.ticket;
-      outbox.push(made.posting);
+      this.ticket = written.ticket;
+      outbox.push(written.posting);
     }
     progress.outbox = outbox;
     return outbox;
   }
 
-  /** A posting of the outbox as it is handed in: after its recipient's contact. */
+  /** Return a posting of the outbox as the board takes it: preceded by its recipient's contact. */
   stamped(posting) {
     const { recipient } = messages.decodePosting(posting, this.round);
     return concat(this.contacts.get(hex(recipient)) ?? this.keys.contact, posting);
   }
 
-  /** Take in new postings of the round, in the order of the board; `read` is how far it is read then. */
+  /** Process new postings of the round in the board's order; `read` is the number of postings read so far. */
   async hear(postings, read) {
     const sealed = [];
     for (const raw of postings) {
       const to = messages.recipientOf(raw);
-      const own = equal(to, this.machine.address);
-      if (!own && !this.contacts.has(hex(to))) continue;
+      const isOwn = equal(to, this.machine.address);
+      if (!isOwn && !this.contacts.has(hex(to))) continue;
       const notice = readNotice(raw, this.round);
       if (notice) this.machine.notice(notice.sender.address, notice.body);
-      else if (own) sealed.push(raw);
+      else if (isOwn) sealed.push(raw);
     }
     const inbox = await readSettling(this.ticket, sealed, this.round, this.keys);
     for (const letter of inbox.letters) this.machine.receive(letter.sender.address, letter.body);
@@ -147,26 +147,25 @@ function readable(round, contact) {
 }
 
 /**
- * Settle with the candidates of one's answer, or go on after a crash. `board` is a BoardView;
- * `keep(ticket)` stores the ticket, before anything of a step is posted. A board that is away is asked again
- * for `patience` seconds.
+ * Settle with the candidates of an answer, or resume after a crash. `board` is a BoardView. `save(ticket)` stores
+ * the ticket before anything of a step is posted. If the board does not answer, retries for `patience` seconds.
  * @param {import("./types.js").Ticket} ticket @param {number[]} place @param {import("./types.js").Answer} answer
  * @param {object} options
  * @param {import("./types.js").Round} options.round
  * @param {number[]} options.sizes
- * @param {Uint8Array} options.words what the partner is told at the end
+ * @param {Uint8Array} options.words the text for the partner, sent at the end
  * @param {import("./board-view.js").BoardView} options.board
- * @param {(ticket: import("./types.js").Ticket) => unknown} options.keep
+ * @param {(ticket: import("./types.js").Ticket) => unknown} options.save
  * @param {number} [options.look] seconds after which to look for letters again
  * @param {number} [options.patience]
  * @returns {Promise<Candidates>}
  */
-export async function settleByLetter(ticket, place, answer, { round, sizes, words, board, keep, look = 1, patience = 600 }) {
+export async function settleByLetter(ticket, place, answer, { round, sizes, words, board, save, look = 1, patience = 600 }) {
   const { pause } = settlingTerms(round);
-  const room = round.terms.letter_size - 2;
-  if (words.length > room) throw new Misuse(`words of this round have at most ${room} bytes, these have ${words.length}`);
+  const capacity = round.terms.letter_size - 2;
+  if (words.length > capacity) throw new Misuse(`\`words\` must have at most ${capacity} bytes in this round, got ${words.length}`);
   const begun = beginSettling(ticket, place, round, seconds());
-  await keep(begun);
+  await save(begun);
   const side = await Candidates.from(begun, answer, { round, sizes });
   const { machine } = side;
   const { progress, steps } = machine;
@@ -177,29 +176,29 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
   };
   const post = async () => {
     if (!progress.outbox.length) return;
-    const stamped = progress.outbox.map((one) => side.stamped(one));
-    const send = (some) => retry(() => board.post(some), patience);
+    const stamped = progress.outbox.map((posting) => side.stamped(posting));
+    const send = (letters) => retry(() => board.post(letters), patience);
     if (!isNotice(steps[progress.step - 1])) return postLetters(stamped, send);
     const at = await send(stamped);
     const [posting] = progress.outbox;
-    const told = progress.placed.some(([, one]) => equal(one, posting));
-    if (!told) progress.placed.push([at, posting]);
+    const isPlaced = progress.placed.some(([, placed]) => equal(placed, posting));
+    if (!isPlaced) progress.placed.push([at, posting]);
   };
-  await post(); // what a crash may have kept from leaving
+  await post(); // postings that a crash may have held back
   while (!machine.done) {
     const end = progress.begun + progress.step * pause;
     const hidden = Math.max(end, seconds()) + patience;
     for (;;) {
       await hear();
       if (machine.ready({ late: seconds() >= end })) break;
-      if (seconds() > hidden) throw new Unavailable("the board took what you wrote and does not show it: try later with the same ticket, or ask its operator");
+      if (seconds() > hidden) throw new Unavailable("the board accepted your notice but does not show it: try later with the same ticket, or ask its operator");
       await wait(Math.min(board.pause(nap), pause));
     }
     if (progress.placed.length && steps[progress.step].kind === "words") {
       await retry(() => board.prove(progress.placed), patience);
     }
     if ((await side.speak(words)).length) {
-      await keep(side.ticket);
+      await save(side.ticket);
       await waitRandomly(board.window ? STEP * pause : 0);
       await post();
     }
@@ -209,18 +208,18 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
     await wait(Math.min(board.pause(nap), pause));
     await hear();
   }
-  await keep(side.ticket);
+  await save(side.ticket);
   return side;
 }
 
-/** Post letters; a candidate whose mailbox somebody filled costs the letter to that candidate alone. */
+/** Post letters. If one candidate's mailbox is full, only the letter to that candidate is lost. */
 async function postLetters(stamped, send) {
   const isLost = (error) => {
     if (!(error instanceof Refused) || error instanceof Unavailable) throw error;
     return true;
   };
   const isRefused = await send(stamped).then(() => false, isLost);
-  for (const one of isRefused && stamped.length > 1 ? stamped : []) await send([one]).catch(isLost);
+  for (const letter of isRefused && stamped.length > 1 ? stamped : []) await send([letter]).catch(isLost);
 }
 
 const seconds = () => Date.now() / 1000;

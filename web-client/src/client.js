@@ -1,7 +1,7 @@
-// A person's side: examine the terms, join once, keep the ticket, collect, exchange letters.
+// The client role: examine the terms, join once, collect the answer. SPEC section 12.
 //
-// The value is used in `join` and nowhere else. Trusts nobody's arithmetic but its own. No input or
-// output happens here: `session.js` fetches and stores. SPEC section 12.
+// Only `join` uses the value. The client recomputes every promise itself. This file does no input or
+// output: `session.js` fetches and stores.
 
 import { amplify } from "./amplification.js";
 import { compare, concat, equal, hex, padded, unhex } from "./encoding.js";
@@ -16,13 +16,13 @@ import { randomizerOf } from "./randomizers.js";
 import { ADDRESS } from "./suites.js";
 import { verifySignatures } from "./agreement.js";
 
-const ROUNDING = 1e-9; // the last digits of two sides' arithmetic
-// Two sides add up in other orders, so an honest promise may lie a little below this bound. What the person spends is
-// this bound, and the person's own limit knows no such slack.
+const ROUNDING = 1e-9; // the last digits in which two implementations may differ
+// Two implementations sum in different orders, so an honest promise may lie slightly below this bound. The person
+// spends this bound, and the person's limit has no such slack.
 const COARSE = 1e-4;
 
 /**
- * Check the terms and refuse what promises less than asked; nothing private is touched. `now` in seconds since 1970.
+ * Check the terms for one group; refuse them if they promise less than `limit`. Uses nothing private. `now` in seconds since 1970.
  * @param {import("./types.js").SignedTerms} signed
  * @param {{ group: string, trusted: import("./types.js").Trusted, limit: import("./types.js").Limit, now: number }} options
  * @returns {import("./types.js").Invitation}
@@ -32,25 +32,25 @@ export function examine(signed, { group, trusted, limit, now }) {
   const number = round.group(group);
   const of = round.terms.groups[number];
   if (!(round.terms.opens <= now && now < round.terms.expires)) {
-    throw new Refused("the round is not open at this time: ask for a newer one");
+    throw new Refused("the round is not open at this time: ask for a newer round");
   }
   const randomizer = randomizerOf(of.randomizer);
   if (!randomizer.decodes.includes(of.decode)) {
-    throw new Refused(`${randomizer.name} has no decode ${of.decode}`);
+    throw new Refused(`${randomizer.name} has no decode ${of.decode}: expected one of ${randomizer.decodes.join(", ")}`);
   }
-  const size = messages.widths(randomizer).reduce((sum, one) => sum + one, 0);
+  const size = messages.widths(randomizer).reduce((sum, width) => sum + width, 0);
   if (size !== of.payload_size) {
-    throw new Refused("the size of a report in the terms is not the randomizer's");
+    throw new Refused(`\`payload_size\` in the terms is ${of.payload_size}, but reports of this randomizer have ${size} bytes: do not join`);
   }
   checkExposure(round, number);
   const { promise } = of;
   const law = randomizer.law();
-  const delta = promise.delta - round.terms.trap_delta; // the rest is the chance that traps count wrongly
+  const delta = promise.delta - round.terms.trap_delta; // the rest is the probability that traps fail to detect replacement
   const epsilon = amplify(law, { ...promise, crowd: of.minimum, delta });
   if (epsilon > promise.epsilon * (1 + COARSE) + ROUNDING) {
     throw new Refused(
-      `the terms promise ε = ${promise.epsilon.toPrecision(4)}, the crowd of ${of.minimum} gives only`
-      + ` ${epsilon.toPrecision(4)}: do not join`,
+      `the terms promise ε = ${promise.epsilon.toPrecision(4)}, but a crowd of ${of.minimum} gives only`
+      + ` ε = ${epsilon.toPrecision(4)}: do not join`,
     );
   }
   if (epsilon > limit.epsilon || promise.delta > limit.delta) {
@@ -59,15 +59,15 @@ export function examine(signed, { group, trusted, limit, now }) {
       + ` (${limit.epsilon}, ${limit.delta}): wait for a larger crowd or raise the limit`,
     );
   }
-  // What the round costs if it does not end as promised: the randomizer's own ε.
+  // The cost of the round if it does not end as promised: the randomizer's local ε.
   const local = law.epsilon;
   return { round, group: number, of, randomizer, epsilon, delta: promise.delta, local };
 }
 
 /**
  * Randomize a value once, seal the report in layers, and return the ticket that holds the bytes.
- * Whoever calls stores the ticket, hands each of `ticket.registrations` to the later shufflers in order,
- * then sends `ticket.upload`; after a failure the same bytes again: fresh noise would be a second report.
+ * The caller stores the ticket, sends each of `ticket.registrations` to the later shufflers in order, then
+ * sends `ticket.upload`. After a failure it sends the same bytes again: fresh noise would be a second report.
  * @param {import("./types.js").Invitation} invitation
  * @param {import("./types.js").Value} value
  * @param {{ entropy?: Entropy, note?: Uint8Array }} [options]
@@ -75,7 +75,7 @@ export function examine(signed, { group, trusted, limit, now }) {
  */
 export async function join(invitation, value, { entropy = new Entropy(), note = new Uint8Array() } = {}) {
   const { round, group, of, randomizer } = invitation;
-  if (note.length > of.note_size) throw new Misuse(`a note of this round has at most ${of.note_size} bytes, this one has ${note.length}`);
+  if (note.length > of.note_size) throw new Misuse(`\`note\` must have at most ${of.note_size} bytes in this round, got ${note.length}`);
   const report = randomizer.respond(randomizer.snap(value), entropy);
   const seed = entropy.token(32);
   const keys = await keyPairs(round.suite, seed);
@@ -112,7 +112,7 @@ async function wrap(text, round, group, entropy) {
   return { upload: messages.encodeUpload(round, { group, id, body: concat(...order) }), registrations };
 }
 
-/** Seal bytes to each shuffler up to the one at `last`, the first one last. */
+/** Seal bytes to each shuffler from the one at `last` down to the first. */
 async function layered(text, round, { group, id, last }) {
   const { terms, suite, digest } = round;
   let body = text;
@@ -125,7 +125,7 @@ async function layered(text, round, { group, id, last }) {
 }
 
 /**
- * Check the first shuffler's receipt and put it into the ticket.
+ * Check the first shuffler's receipt and add it to the ticket.
  * @param {import("./types.js").Ticket} ticket @param {Uint8Array} receipt @param {import("./types.js").Round} round @returns {import("./types.js").Ticket}
  */
 export function addReceipt(ticket, receipt, round) {
@@ -135,7 +135,7 @@ export function addReceipt(ticket, receipt, round) {
 }
 
 /**
- * Check a later shuffler's receipt, the next that the ticket lacks, and put it in.
+ * Check the next later shuffler's receipt that the ticket lacks, and add it to the ticket.
  * @param {import("./types.js").Ticket} ticket @param {Uint8Array} receipt @param {import("./types.js").Round} round @returns {import("./types.js").Ticket}
  */
 export function addRegistrationReceipt(ticket, receipt, round) {
@@ -145,52 +145,52 @@ export function addRegistrationReceipt(ticket, receipt, round) {
   return { ...ticket, registered: [...ticket.registered, receipt] };
 }
 
-/** Your one-time address, in hex. @param {import("./types.js").Ticket} ticket @param {import("./types.js").Round} round @returns {Promise<string>} */
+/** Return the ticket's one-time address, in hex. @param {import("./types.js").Ticket} ticket @param {import("./types.js").Round} round @returns {Promise<string>} */
 export async function addressOfTicket(ticket, round) {
   return hex((await keyPairs(round.suite, ticket.seed)).address);
 }
 
 /**
- * Say how a round ended, from a bulletin or its head: whether it was answered with its crowd, and in words. The
- * ledger is told first (`recordOutcome`), whatever is done then.
+ * Return the outcome of a round from a bulletin or its heading: whether it was answered with its crowd, and a sentence.
+ * Record it in the ledger (`recordOutcome`) before anything else.
  * @param {import("./types.js").Ticket} ticket @param {Uint8Array} raw @param {import("./types.js").Round} round @returns {import("./types.js").Outcome}
  */
 export function outcomeOf(ticket, raw, round) {
   sameRound(ticket, round);
   const { outcome, flaw, tallies, words } = messages.readHeading(raw, round);
   const denied = outcome === messages.REFUSED && ticket.receipt.length && !tallies[ticket.group].received;
-  const wrong = flaw || (denied ? "it counts no report of your group, and you have a receipt for yours" : "");
-  if (wrong) return { answered: false, words: `the heading of this round breaks its own numbers: ${wrong}; do not rely on it` };
+  const contradiction = flaw || (denied ? "it counts no report of your group, but you have a receipt for yours" : "");
+  if (contradiction) return { answered: false, words: `the heading of this round contradicts itself: ${contradiction}; do not rely on it` };
   return { answered: outcome === messages.ANSWERED, words };
 }
 
 /**
- * Find and open one's own answer in the bytes of a bulletin, which are checked first.
+ * Check the bytes of a bulletin, then find and open the answer to this ticket.
  * @param {import("./types.js").Ticket} ticket @param {Uint8Array} raw @param {import("./types.js").Round} round @returns {Promise<import("./types.js").Answer>}
  */
 export async function collect(ticket, raw, round) {
-  const end = outcomeOf(ticket, raw, round);
-  if (!end.answered) throw new Refused(`${end.words}; nobody gets an answer`);
+  const outcome = outcomeOf(ticket, raw, round);
+  if (!outcome.answered) throw new Refused(`${outcome.words}; nobody gets an answer`);
   const bulletin = messages.readBulletin(raw, round);
   const keys = await keyPairs(round.suite, ticket.seed);
   const entry = find(bulletin.entries[ticket.group], keys.address);
   if (!entry) {
     const proof = ticket.receipt.length ? "your receipt proves" : "you have no receipt to prove";
-    throw new Refused(`your address ${hex(keys.address)} is not on the board; ${proof} that the shuffler had your report`);
+    throw new Refused(`your address ${hex(keys.address)} is not on the board; ${proof} that the shuffler received your report`);
   }
   return opened(ticket, entry, bulletin.sizes, { round, keys });
 }
 
 /**
- * Open one's own answer in a single entry that `BoardView.entry` has checked.
+ * Open the answer to this ticket in a single entry that `BoardView.entry` has checked.
  * @param {import("./types.js").Ticket} ticket @param {{ heading: Uint8Array, entry: Uint8Array }} shown
  * @param {import("./types.js").Round} round @returns {Promise<import("./types.js").Answer>}
  */
 export async function openEntry(ticket, { heading, entry }, round) {
-  const end = outcomeOf(ticket, heading, round);
-  if (!end.answered) throw new Refused(`${end.words}; nobody gets an answer`);
+  const outcome = outcomeOf(ticket, heading, round);
+  if (!outcome.answered) throw new Refused(`${outcome.words}; nobody gets an answer`);
   const keys = await keyPairs(round.suite, ticket.seed);
-  if (!equal(entry.slice(0, ADDRESS), keys.address)) throw new Refused("the board gives another entry than yours: do not rely on it");
+  if (!equal(entry.slice(0, ADDRESS), keys.address)) throw new Refused("the board returned another entry than yours: do not rely on it");
   return opened(ticket, entry, messages.readHeading(heading, round).sizes, { round, keys });
 }
 
@@ -212,7 +212,7 @@ function find(entries, address) {
   return low < entries.length && equal(entries[low].slice(0, ADDRESS), address) ? entries[low] : null;
 }
 
-/** Add a partner's address and, where the answer tells it, the place it reported. */
+/** Add a partner's address and, if the answer contains it, the reported place. */
 function described(partner, round) {
   const address = addressOf(round.suite, partner.contact);
   if (!partner.payload.length) return { ...partner, address };

@@ -1,7 +1,7 @@
-// Boxes, balls and categories: where values live, and the lattice point of a value. SPEC section 13.
+// Domains (boxes, balls and categories), and the lattice point of a value. SPEC section 13.
 //
-// As coatcheck/domains/numeric.py, bit for bit. Balls are those whose norm is told in whole
-// numbers: p = 1, 2 and inf.
+// Bit for bit the same as coatcheck/domains. Only balls whose norm can be computed in integers are
+// supported: p = 1, 2 and inf.
 
 import { Misuse, Refused } from "./errors.js";
 
@@ -17,11 +17,11 @@ export function roundEven(value) {
   return low % 2 === 0 ? low : low + 1;
 }
 
-/** Refuse parameters with one missing or one that is not known: nothing of a mechanism is guessed. */
+/** Refuse parameters unless they are exactly `names`: the client guesses no part of a mechanism. */
 export function complete(params, names) {
-  const given = Object.keys(params);
-  if (given.length !== names.length || !names.every((name) => given.includes(name))) {
-    throw new Refused(`the terms must state ${names.join(", ")}, they state ${given.join(", ")}`);
+  const stated = Object.keys(params);
+  if (stated.length !== names.length || !names.every((name) => stated.includes(name))) {
+    throw new Refused(`the terms must state exactly ${names.join(", ")}, got ${stated.join(", ")}`);
   }
 }
 
@@ -32,10 +32,10 @@ const goodSteps = (steps) => isWhole(steps, 2, MAX_STEPS) && steps % 2 === 0;
 function boxOf(params) {
   complete(params, ["kind", "lo", "hi", "steps", "degrees"]);
   const { lo, hi, steps, degrees } = params;
-  const numbers = (list) => Array.isArray(list) && list.every((one) => Number.isFinite(one));
+  const numbers = (list) => Array.isArray(list) && list.every((number) => Number.isFinite(number));
   const good = numbers(lo) && numbers(hi) && lo.length > 0 && lo.length === hi.length
     && lo.every((low, axis) => low < hi[axis]) && typeof degrees === "boolean" && goodSteps(steps);
-  if (!good) throw new Refused("the terms describe no box: lo below hi along each axis, even steps");
+  if (!good) throw new Refused("a box needs `lo` below `hi` on each axis and an even number of `steps`: these terms are invalid");
   const half = steps / 2;
   return {
     p: Infinity,
@@ -44,10 +44,10 @@ function boxOf(params) {
     dimension: lo.length,
     pointOf: (value) => value.map((x, axis) => {
       const [a, b] = [lo[axis], hi[axis]];
-      if (!(a <= x && x <= b)) throw new Misuse(`${x} is outside ${a} to ${b}, where the round takes place`);
+      if (!(a <= x && x <= b)) throw new Misuse(`a coordinate is outside ${a} to ${b}, the domain of this round`);
       return roundEven(((x - (a + b) / 2) / ((b - a) / 2)) * half);
     }),
-    /** A place of the unit ball in the user's units. */
+    /** Return a coordinate of the unit ball in the user's units. */
     value: (unit, axis) => (lo[axis] + hi[axis]) / 2 + unit * ((hi[axis] - lo[axis]) / 2),
   };
 }
@@ -58,9 +58,9 @@ function ballOf(params) {
   const p = params.p === "inf" ? Infinity : params.p;
   const good = Number.isFinite(radius) && radius > 0 && typeof p === "number" && p >= 1
     && isWhole(dimension, 1, MAX_DIMENSION) && goodSteps(steps);
-  if (!good) throw new Refused("the terms describe no ball: a radius above 0, a norm, a dimension, even steps");
+  if (!good) throw new Refused("a ball needs a `radius` above 0, a norm `p`, a `dimension` and an even number of `steps`: these terms are invalid");
   if (![1, 2, Infinity].includes(p)) {
-    throw new Refused(`values live in a ball with p = ${p} here; this page knows p = 1, 2 and inf only`);
+    throw new Refused(`this round has a ball with p = ${p}; this client supports p = 1, 2 and inf only: join with the command line`);
   }
   const half = steps / 2;
   return {
@@ -71,7 +71,7 @@ function ballOf(params) {
     pointOf(value) {
       const unit = value.map((x) => x / radius);
       if (!(norm(unit, p) <= 1 + SLACK)) {
-        throw new Misuse(`the l${p} norm of a value is at most ${radius} here: shorten it`);
+        throw new Misuse(`the l${p} norm of the value must be at most ${radius}`);
       }
       return pulledIn(unit.map((u) => Math.trunc(u * half) + 0), p, half);
     },
@@ -79,18 +79,18 @@ function ballOf(params) {
   };
 }
 
-/** A few named choices with no order among them; a lattice point is a label's position. */
+/** Return a domain of unordered labels; a lattice point is a label's position. */
 function categoriesOf(params) {
   complete(params, ["kind", "labels"]);
   const { labels } = params;
-  const good = Array.isArray(labels) && labels.length > 0 && labels.every((one) => typeof one === "string")
+  const good = Array.isArray(labels) && labels.length > 0 && labels.every((label) => typeof label === "string")
     && new Set(labels).size === labels.length;
-  if (!good) throw new Refused("the terms describe no categories: at least one label, and no label twice");
+  if (!good) throw new Refused("categories need at least one label, and no label twice: these terms are invalid");
   return {
     labels,
     dimension: 1,
     pointOf([label]) {
-      if (!labels.includes(label)) throw new Misuse(`${label} is no choice here: choose one of ${labels.join(", ")}`);
+      if (!labels.includes(label)) throw new Misuse(`${label} is not a label of this round: choose one of ${labels.join(", ")}`);
       return [labels.indexOf(label)];
     },
   };
@@ -98,24 +98,24 @@ function categoriesOf(params) {
 
 function norm(unit, p) {
   const sizes = unit.map(Math.abs);
-  if (p === Infinity) return sizes.reduce((most, one) => Math.max(most, one), 0);
-  if (p === 1) return sizes.reduce((sum, one) => sum + one, 0);
-  return Math.sqrt(sizes.reduce((sum, one) => sum + one * one, 0));
+  if (p === Infinity) return sizes.reduce((most, size) => Math.max(most, size), 0);
+  if (p === 1) return sizes.reduce((sum, size) => sum + size, 0);
+  return Math.sqrt(sizes.reduce((sum, size) => sum + size * size, 0));
 }
 
-/** Shorten what float rounding left outside: the longest coordinate, a step at a time. */
+/** Pull a point inside that float rounding left outside: shorten its longest coordinate step by step. */
 function pulledIn(point, p, half) {
   if (p === Infinity) return point.map((i) => clip(i, half));
   const moved = [...point];
   while (!isWithin(moved, p, half)) {
     const sizes = moved.map(Math.abs);
-    const longest = sizes.indexOf(sizes.reduce((most, one) => Math.max(most, one), 0));
+    const longest = sizes.indexOf(sizes.reduce((most, size) => Math.max(most, size), 0));
     moved[longest] -= Math.sign(moved[longest]);
   }
   return moved;
 }
 
-/** Whether |point|_p <= reach, in whole numbers. */
+/** Return whether |point|_p <= reach, in integers. */
 export function isWithin(point, p, reach) {
   if (!point.every((i) => -reach <= i && i <= reach)) return false;
   if (p === Infinity) return true;
@@ -124,27 +124,27 @@ export function isWithin(point, p, reach) {
   return total(power) <= BigInt(reach) ** power;
 }
 
-/** Make the domain that terms describe, or say why this page cannot. */
+/** Return the domain that the terms describe; refuse one that this client does not support. */
 export function domainOf(params) {
   const kinds = { box: boxOf, ball: ballOf, categories: categoriesOf };
   if (!Object.hasOwn(kinds, params?.kind ?? "")) {
-    throw new Refused(`values live in a ${params?.kind} here; this page randomizes on boxes, balls and categories only`);
+    throw new Refused(`this round has a domain of kind ${params?.kind}; this client supports boxes, balls and categories only: join with the command line`);
   }
   const domain = kinds[params.kind](params);
   return {
     ...domain,
-    /** The lattice point of a value in the user's units: one number per axis, or a label. */
+    /** Return the lattice point of a value in the user's units: one number per axis, or a label. */
     snap(value) {
-      const given = typeof value === "string" ? [value] : value;
-      const good = Array.isArray(given) && given.length === domain.dimension
-        && (domain.labels || given.every((one) => Number.isFinite(one)));
+      const entries = typeof value === "string" ? [value] : value;
+      const good = Array.isArray(entries) && entries.length === domain.dimension
+        && (domain.labels || entries.every((number) => Number.isFinite(number)));
       if (!good) {
         throw new Misuse(
-          domain.labels ? `a value is one of ${domain.labels.join(", ")} here`
-            : `a value is a list of ${domain.dimension} numbers here, one per coordinate`,
+          domain.labels ? `the value must be one of ${domain.labels.join(", ")}`
+            : `the value must be a list of ${domain.dimension} numbers, one per coordinate`,
         );
       }
-      return domain.pointOf(given);
+      return domain.pointOf(entries);
     },
   };
 }

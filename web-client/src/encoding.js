@@ -1,6 +1,6 @@
-// Bytes: joining, comparing and spelling them. Knows nothing of what they mean.
+// Encoding of bytes as text and integers, and strict JSON.
 //
-// Strict JSON: a field that stands twice is refused, for two readers may differ on which counts.
+// `parse` refuses a document with a repeated field, because two readers may differ on which one counts.
 
 import { Refused } from "./errors.js";
 
@@ -28,7 +28,7 @@ export function equal(a, b) {
   return a.length === b.length && a.every((value, place) => value === b[place]);
 }
 
-/** Order as Python orders bytes. */
+/** Compare bytes in Python's order. */
 export function compare(a, b) {
   const shared = Math.min(a.length, b.length);
   for (let at = 0; at < shared; at += 1) {
@@ -45,7 +45,7 @@ export function hex(bytes) {
 /** @param {string} digits @returns {Uint8Array<ArrayBuffer>} */
 export function unhex(digits) {
   if (typeof digits !== "string" || !/^([0-9a-f]{2})*$/.test(digits)) {
-    throw new Refused("these are not hexadecimal digits");
+    throw new Refused("expected lower-case hexadecimal digits, two per byte");
   }
   return Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 }
@@ -57,12 +57,12 @@ export function base64(bytes) {
   return btoa(binary);
 }
 
-/** @param {string} spelled @returns {Uint8Array<ArrayBuffer>} */
-export function unbase64(spelled) {
+/** @param {string} encoded @returns {Uint8Array<ArrayBuffer>} */
+export function unbase64(encoded) {
   try {
-    return Uint8Array.from(atob(spelled), (letter) => letter.charCodeAt(0));
+    return Uint8Array.from(atob(encoded), (letter) => letter.charCodeAt(0));
   } catch {
-    throw new Refused("these are not base64 digits");
+    throw new Refused("expected base64");
   }
 }
 
@@ -71,7 +71,7 @@ export function big(bytes) {
   return bytes.reduce((sum, value) => (sum << 8n) | BigInt(value), 0n);
 }
 
-/** Write an unsigned integer in so many bytes, big-endian. */
+/** Write an unsigned integer in `size` bytes, big-endian. */
 export function unsigned(value, size) {
   const bytes = new Uint8Array(size);
   let rest = BigInt(value);
@@ -91,7 +91,7 @@ export function padded(bytes, size) {
 
 const TOKEN = /\s*(?:([{}[\],:])|("(?:[^"\\]|\\.)*")|([^\s{}[\],:"]+))/gy;
 
-/** Parse a document, or refuse it. */
+/** Parse a document; refuse invalid JSON and repeated fields. */
 export function parse(document) {
   let parsed;
   try {
@@ -99,24 +99,24 @@ export function parse(document) {
   } catch (error) {
     throw new Refused(`the document does not decode: ${/** @type {Error} */ (error).message}`);
   }
-  refuseDoubles(document);
+  refuseRepeatedFields(document);
   return parsed;
 }
 
-/** Walk the tokens of a document that is known to be JSON. */
-function refuseDoubles(document) {
+/** Refuse repeated fields in a document that is valid JSON. */
+function refuseRepeatedFields(document) {
   const open = [];
   let name = null;
   for (const [, mark, string] of document.matchAll(TOKEN)) {
     if (mark === "{") open.push(new Set());
     else if (mark === "[") open.push(null);
     else if (mark === "}" || mark === "]") open.pop();
-    else if (mark === ":") keep(open.at(-1), name);
+    else if (mark === ":") addName(open.at(-1), name);
     name = string === undefined ? null : JSON.parse(string);
   }
 }
 
-function keep(names, name) {
-  if (names.has(name)) throw new Refused(`the document does not decode: ${name} stands twice`);
+function addName(names, name) {
+  if (names.has(name)) throw new Refused(`the document does not decode: field ${name} is repeated`);
   names.add(name);
 }

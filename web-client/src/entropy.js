@@ -1,9 +1,9 @@
-// The one door for randomness: the browser's cryptographic generator, and unbiased draws from it.
+// The only source of randomness: the platform's cryptographic generator, and unbiased draws from it.
 
 import { Misuse } from "./errors.js";
 
 export class Entropy {
-  /** `fill` writes uniform bytes over an array; only tests give another one than the system's. */
+  /** `fill` overwrites an array with uniform bytes; only tests replace the system's generator. */
   constructor(fill = (bytes) => globalThis.crypto.getRandomValues(bytes)) {
     this.fill = fill;
   }
@@ -19,12 +19,12 @@ export class Entropy {
   }
 
   /**
-   * One integer exactly uniform on 0 .. bound - 1 (bigint).
-   * Many more bits than the bound has, times the bound, top part; the few words that would favor
-   * some results are drawn again (Lemire 2019), so there is no bias at all.
+   * Return an integer exactly uniform on 0 .. bound - 1 (bigint).
+   * Multiplies a word of many more bits than the bound by the bound and takes the top part. Draws again on the few
+   * words that would favour some results (Lemire 2019), so there is no bias at all.
    */
   integer(bound) {
-    if (bound < 1n) throw new Misuse(`a draw needs a bound of at least 1, got ${bound}`);
+    if (bound < 1n) throw new Misuse(`\`bound\` must be at least 1, got ${bound}`);
     const size = (bound.toString(2).length + 71) & ~7;
     const words = 1n << BigInt(size);
     const unfair = words % bound;
@@ -34,7 +34,7 @@ export class Entropy {
     }
   }
 
-  /** Whether a coin falls heads, with probability exactly heads / 2^64. */
+  /** Return true with probability exactly heads / 2^64. */
   coin(heads) {
     return this.bits(64) < heads;
   }

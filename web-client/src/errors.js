@@ -1,12 +1,13 @@
-// Everything that can go wrong, told to the reader: `Misuse` is the caller's, `Refused` the world's.
+// Every error that the client throws on purpose. Each message is a sentence for the reader.
 
+/** A wrong argument: change the call. */
 export class Misuse extends Error {}
 
-/** Going on would break a promise, so nothing was done; the message says which and why. */
+/** A refusal: continuing would break a promise, so nothing was done. The message says which promise and why. */
 export class Refused extends Error {
-  /** @type {number | undefined} the status with which a role refused, if one did */
+  /** @type {number | undefined} the HTTP status, if a role refused */
   status;
 }
 
-/** Somebody cannot answer now; nothing was lost, and trying again later is right. */
+/** A role that cannot answer now: nothing was lost, so try again later. */
 export class Unavailable extends Refused {}

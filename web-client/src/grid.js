@@ -1,6 +1,6 @@
-// Grid and codebook response: the true cell, label or closest point, or any of them.
+// Grid and codebook response: the true cell, label or one of the closest points, or a uniform one. SPEC section 13.
 //
-// The same mechanisms as coatcheck/randomizers, bit for bit in their parameters. SPEC section 13.
+// The same mechanisms as coatcheck/randomizers/grid.py and codebook.py, bit for bit in their parameters.
 
 import { countedLaw, headsFor } from "./biased-coin.js";
 import { isWhole, isWithin } from "./domains.js";
@@ -10,15 +10,15 @@ const MAX_POINTS = 4096;
 const MAX_AXES = 16;
 const MAX_WEIGHT = 256;
 
-/** The true cell with probability heads / 2^64, else any cell. */
+/** Return the grid mechanism: the true cell with probability heads / 2^64, otherwise a uniform cell. */
 export function grid(params, box) {
   const { cells } = params;
   if (params.domain.kind === "categories") return labels(params, box);
-  if (params.domain.kind !== "box") throw new Refused("a grid cuts a box, and the terms describe a ball");
+  if (params.domain.kind !== "box") throw new Refused("grid response needs a box or categories, but the terms describe a ball");
   const good = Array.isArray(cells) && cells.length === box.dimension
     && cells.every((count) => Number.isInteger(count) && count >= 1 && count <= box.steps);
   const total = good ? cells.reduce((product, count) => product * BigInt(count), 1n) : 0n;
-  if (!good || total > 1n << 32n) throw new Refused("the terms give no cells for the grid");
+  if (!good || total > 1n << 32n) throw new Refused("`cells` in the terms must be one positive number per axis, at most 2^32 cells in all");
   const heads = headsFor(params.epsilon, 1n, total);
   const cellOf = (point) => point.map((i, axis) => Math.floor(((i + box.half) * cells[axis]) / (box.steps + 1)));
   return {
@@ -37,27 +37,27 @@ export function grid(params, box) {
   };
 }
 
-/** The true label with the same probability, else any label: a grid whose cells are the labels. */
-function labels(params, { dimension, labels: named }) {
-  if (String(params.cells) !== String(named.length)) throw new Refused("the terms give another number of cells than there are labels");
-  const total = BigInt(named.length);
+/** Return the same mechanism on labels: a grid whose cells are the labels. */
+function labels(params, { dimension, labels: names }) {
+  if (String(params.cells) !== String(names.length)) throw new Refused("`cells` in the terms must be the number of labels");
+  const total = BigInt(names.length);
   const heads = headsFor(params.epsilon, 1n, total);
   return {
     cells: params.cells,
     heads,
     low: Array(dimension).fill(0),
-    high: [named.length - 1],
+    high: [names.length - 1],
     center: (point) => point,
     respond(point, entropy) {
       const far = [Number(entropy.integer(total))];
       return entropy.coin(heads) ? point : far;
     },
-    law: () => countedLaw(heads, 1, named.length),
-    place: ([report]) => named[report],
+    law: () => countedLaw(heads, 1, names.length),
+    place: ([report]) => names[report],
   };
 }
 
-/** One of the closest points of a codebook with probability heads / 2^64, else any point. */
+/** Return the codebook mechanism: one of the closest points with probability heads / 2^64, otherwise a uniform point. */
 export function codebook(params, domain) {
   const { points, weights, closest } = params;
   const whole = (row, low, high) => Array.isArray(row) && row.length === domain.dimension
@@ -68,9 +68,9 @@ export function codebook(params, domain) {
     && whole(weights, 1, MAX_WEIGHT)
     && new Set(points.map(String)).size === size
     && isWhole(closest, 1, Math.max(1, size - 1));
-  if (!good) throw new Refused("the terms give no codebook: different points of the lattice, and how many are close");
+  if (!good) throw new Refused("a codebook needs distinct lattice points, `weights` per axis and `closest`, within their limits: these terms are invalid");
   const heads = headsFor(params.epsilon, BigInt(closest), BigInt(size));
-  // Squared distances can exceed what a float holds, so they are whole numbers of any size.
+  // Squared distances can exceed the exact range of floats, so they are bigints.
   const squares = (point) => points.map((other) => other.reduce(
     (sum, i, axis) => sum + BigInt(weights[axis]) * BigInt(point[axis] - i) ** 2n,
     0n,
@@ -87,12 +87,12 @@ export function codebook(params, domain) {
     high: [size - 1],
     center: nearest,
     respond(point, entropy) {
-      // All are made every time, so that the work does not tell how the coin fell.
+      // All are drawn every time, so that the running time does not reveal how the coin fell.
       const near = nearest(point)[Number(entropy.integer(BigInt(closest)))];
       const far = Number(entropy.integer(BigInt(size)));
       return [entropy.coin(heads) ? near : far];
     },
     law: () => countedLaw(heads, closest, size),
-    place: ([named]) => points[named].map((i, axis) => domain.value(i / domain.half, axis)),
+    place: ([index]) => points[index].map((i, axis) => domain.value(i / domain.half, axis)),
   };
 }

@@ -1,15 +1,15 @@
-// The sum behind the accountant, as one integral: E[(G_1 + ... + G_n)_+] / n, bounded from above.
+// The expectation behind `amplify` as one integral: E[(G_1 + ... + G_n)_+] / n, bounded from above.
 //
 // With M(z) = E[e^(zG)] and any c > 0 the expectation is (1/2 pi) times the integral of M(c + it)^n / (c + it)^2
-// over t. Noise of mean zero is added to the sum, which only raises the bound, so that the integrand ends early.
-// What the sum over points adds to the integral is positive; what it leaves out and what floats may be off is
-// bounded and added. As coatcheck/accounting/inversion.py; the proof is Statement 28 of
+// over t. Adding noise of mean zero to the sum only raises the bound, and makes the integrand decay early. The sum
+// over points exceeds the integral; the omitted tail and the float rounding are bounded and added. The same method as
+// coatcheck/accounting/hockey_stick.py; the proof is Statement 28 of
 // docs/explanation/amplification.md, section 7a. The work does not grow with n.
 
 const UNIT = 2 ** -53;
-const UNIFORMS = 16; // the noise is a sum of so many uniform variables
+const UNIFORMS = 16; // the number of uniform variables whose sum is the noise
 const WIDTH = 0.005; // of each of them, over 1/c: it costs about 2e-5 of delta
-const END = 4; // points of the integrand, times the width of a uniform: past it 1e-7 of the integral is left
+const END = 4; // the last point of the integrand times the width of a uniform: 1e-7 of the integral lies beyond
 const APART = 13; // standard deviations of the sum between the images that a sum over points adds
 const MEAN = 0.462116; // of the positive part of their sum, rounded down
 const UNDERFLOW = 1e-250;
@@ -21,16 +21,16 @@ const sum = (count, term) => {
 };
 
 /**
- * Bound E[(G_1 + ... + G_n)_+] / n for a G that has each value v with chance m, and else is zero. A bound of at most
- * `enough` is not made closer.
- * @param {{ v: number, m: number }[]} given @param {number} n @param {number} [enough] @returns {number}
+ * Bound E[(G_1 + ... + G_n)_+] / n for a G that has each value v with probability m, and otherwise is zero. A bound of at
+ * most `enough` is not refined.
+ * @param {{ v: number, m: number }[]} atoms @param {number} n @param {number} [enough] @returns {number}
  */
-export function meanExcess(given, n, enough = 0) {
-  const top = given.reduce((most, { v }) => Math.max(most, v), 0);
+export function meanExcess(atoms, n, enough = 0) {
+  const top = atoms.reduce((most, { v }) => Math.max(most, v), 0);
   if (top <= 0) return 0;
-  // One draw as low as -n top makes every sum negative, so a lower one is as good.
-  const values = given.map(({ v }) => Math.max(v, -n * top));
-  const mass = given.map(({ m }) => m);
+  // One draw as low as -n top makes every sum negative, so lower values need not be distinguished.
+  const values = atoms.map(({ v }) => Math.max(v, -n * top));
+  const mass = atoms.map(({ m }) => m);
   const over = (term) => sum(values.length, term);
   const c = saddle(values, mass, { n, top });
   const more = over((k) => mass[k] * Math.expm1(c * values[k])); // M(c) - 1
@@ -46,20 +46,20 @@ export function meanExcess(given, n, enough = 0) {
   const reach = APART * Math.sqrt(n * variance + (UNIFORMS / 12) * noise ** 2) + 8 / c;
   const step = (2 * Math.PI) / reach;
   const end = END / noise;
-  // What floats may be off per draw, over M(c), is `off` times |z|.
+  // The float error per draw, over M(c), is at most `off` times |z|.
   const off = unit * over((k) => grown[k] * Math.abs(values[k]));
-  const found = terms(values, grown, { n, c, noise, off, step, points: Math.ceil(end / step) + 1 });
+  const total = terms(values, grown, { n, c, noise, off, step, points: Math.ceil(end / step) + 1 });
   // Past the end the kernel is below (2 cosh(c noise / 2) / (t noise))^16 / t^2.
   const past = ((2 * Math.cosh(WIDTH / 2)) / END) ** UNIFORMS / ((UNIFORMS + 1) * end) / Math.PI;
-  // If no draw adds anything, the noise alone was counted (Statement 29).
+  // If no draw contributes, only the noise was counted (Statement 29).
   const none = Math.max(0, 1 - over((k) => mass[k]) - unit) ** n * noise * MEAN * (1 - 1e-6);
-  return Math.max(0, whole * ((step / (2 * Math.PI)) * found + past) - none) / n + UNDERFLOW;
+  return Math.max(0, whole * ((step / (2 * Math.PI)) * total + past) - none) / n + UNDERFLOW;
 }
 
-/** Add up the integrand at the points t and -t, over M(c)^n, with what floats may be off. */
+/** Sum the integrand at the points t and -t, over M(c)^n, plus a bound on the float error. */
 function terms(values, grown, { n, c, noise, off, step, points }) {
-  // q - 1 with q = M(c + it)/M(c): points are cut into rows, and uw - 1 = (u - 1)w + (w - 1), where w belongs to the
-  // row's first point. So q is exact where it is next to one, and few sines are asked for.
+  // q - 1 with q = M(c + it)/M(c): the points form rows, and uw - 1 = (u - 1)w + (w - 1), where w belongs to the
+  // row's first point. So q is exact where it is close to one, and few sines are computed.
   const many = values.length;
   const row = Math.ceil(Math.sqrt(points));
   const [cosines, sines] = turned(values, row, step);
@@ -95,7 +95,7 @@ function terms(values, grown, { n, c, noise, off, step, points }) {
   return total;
 }
 
-/** e^(i x v) - 1 for x = 0, step, 2 step and so on, and each value v: real parts, imaginary parts. */
+/** Return e^(i x v) - 1 for x = 0, step, 2 step and so on, and each value v: real parts, imaginary parts. */
 function turned(values, count, step) {
   const [real, imaginary] = [0, 1].map(() => new Float64Array(count * values.length));
   for (let j = 0, at = 0; j < count; j += 1) {
@@ -110,7 +110,7 @@ function turned(values, count, step) {
   return [real, imaginary];
 }
 
-/** (sinh(z noise / 2) / (z noise / 2))^16 / z^2 at z = c + it. */
+/** Return (sinh(z noise / 2) / (z noise / 2))^16 / z^2 at z = c + it. */
 function kernel(c, t, noise) {
   const [x, y] = [(c * noise) / 2, (t * noise) / 2];
   let power = divided(Math.sinh(x) * Math.cos(y), Math.cosh(x) * Math.sin(y), x, y);
@@ -123,7 +123,7 @@ function divided(a, b, x, y) {
   return [(a * x + b * y) / square, (b * x - a * y) / square];
 }
 
-/** Find the c > 0 at which M(c)^n / c^2 is about least. Any c > 0 is sound. */
+/** Find the c > 0 at which M(c)^n / c^2 is nearly minimal. Any c > 0 is sound. */
 function saddle(values, mass, { n, top }) {
   const none = Math.max(0, 1 - sum(mass.length, (k) => mass[k]));
   const low = (c) => {

@@ -1,8 +1,6 @@
-// Patience: asking again, ever more rarely, while somebody is away.
+// HTTP client without a relay, and the retries and status checks that both clients share. SPEC section 19.
 //
-// What a role answers: what it took, what it refuses in its own words, and what is worth another try.
-//
-// Roles asked directly, without a relay: they see the network address of whoever asks. SPEC section 19.
+// Without a relay, the roles see the person's network address.
 
 import { concat, text } from "./encoding.js";
 import { Refused, Unavailable } from "./errors.js";
@@ -10,11 +8,11 @@ import { Refused, Unavailable } from "./errors.js";
 const PAUSE = 0.25; // seconds before the second try
 const LONGEST = 5;
 
-/** @param {number} seconds @returns {Promise<void>} */
-export const wait = (seconds) => new Promise((awake) => { setTimeout(awake, 1000 * seconds); });
+/** Wait. @param {number} seconds @returns {Promise<void>} */
+export const wait = (seconds) => new Promise((resolve) => { setTimeout(resolve, 1000 * seconds); });
 
 /**
- * Do something until it is done; what is `Unavailable` is tried again for so many seconds. `draw` makes a pause of the one that is due.
+ * Run `work`, and again after each `Unavailable`, for at most `seconds`. `draw` turns the pause that is due into the actual one.
  * @template T
  * @param {() => Promise<T>} work @param {number} seconds @param {{ growth?: number, draw?: (due: number) => number }} [options] @returns {Promise<T>}
  */
@@ -32,14 +30,14 @@ export async function retry(work, seconds, { growth = 2, draw = (due) => due } =
 
 const LATER = [408, 425, 429, 500, 502, 503, 504, 507];
 
-/** Give what a role answered, or refuse with its own sentence. */
+/** Return a role's answer if its status is a success; otherwise throw the role's own message. */
 export function checkStatus(answer) {
   if (answer.status >= 200 && answer.status < 300) return answer;
-  let detail = `the role answers with ${answer.status}`;
+  let detail = `the role answered with status ${answer.status}`;
   try {
     detail = JSON.parse(text(answer.content)).detail ?? detail;
   } catch {
-    // not a problem document: the status has to do
+    // not a problem document: only the status is known
   }
   const Kind = LATER.includes(answer.status) ? Unavailable : Refused;
   throw Object.assign(new Kind(detail), { status: answer.status });
@@ -49,13 +47,13 @@ const DOCUMENT = 1 << 20; // the most bytes of a document, a receipt or a proof
 const BULK = 1 << 30; // the most of a bulletin
 const PLAIN = { cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" };
 
-/** Asks roles by `ask`, which is the platform's function for requests; follows no redirect, holds no endless answer. */
+/** HTTP client over the platform's `fetch`. Follows no redirect and limits the size of answers. */
 export class DirectClient {
-  #ask;
+  #fetch;
 
-  /** @param {{ ask?: typeof globalThis.fetch }} [options] */
-  constructor({ ask = globalThis.fetch } = {}) {
-    this.#ask = ask;
+  /** @param {{ fetch?: typeof globalThis.fetch }} [options] */
+  constructor({ fetch = globalThis.fetch } = {}) {
+    this.#fetch = fetch;
   }
 
   /** Fetch a document. @param {string} url @returns {Promise<Uint8Array>} */
@@ -78,22 +76,22 @@ export class DirectClient {
   }
 
   async #exchange(url, options, most) {
-    const ask = this.#ask; // the platform's function is nobody's method
+    const fetch = this.#fetch; // must be called without a receiver
     let answer;
     let content;
     try {
-      answer = await ask(url, { ...options, ...PLAIN });
+      answer = await fetch(url, { ...options, ...PLAIN });
       content = await readBody(answer, most, url);
     } catch (error) {
       if (error instanceof Refused) throw error;
-      throw new Unavailable(`${new URL(url).origin} does not answer: check the address, or try later`);
+      throw new Unavailable(`${new URL(url).origin} does not answer: check the address or try later`);
     }
     return checkStatus({ status: answer.status, content }).content;
   }
 }
 
 /**
- * Read an answer as long as it is not too long.
+ * Read the body of an answer; refuse more than `most` bytes.
  * @param {Response} answer @param {number} most @param {string} url @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
 export async function readBody(answer, most, url) {
@@ -106,7 +104,7 @@ export async function readBody(answer, most, url) {
     size += value.length;
     if (size > most) {
       await reader.cancel();
-      throw new Refused(`${new URL(url).origin} answers with more than ${most} bytes: it is not read`);
+      throw new Refused(`${new URL(url).origin} answers with more than ${most} bytes, which is not read: ask its operator`);
     }
   }
   return concat(...pieces);

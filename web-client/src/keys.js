@@ -1,7 +1,6 @@
-// Keys: one 32-byte seed becomes a pair to receive with and a pair to sign with. SPEC section 4.
+// Keys: one 32-byte seed gives a sealing pair and a signing pair. SPEC section 4.
 //
-// Public halves are decoded strictly, because one hostile key must not stop a round or forge a
-// letter.
+// Public keys are decoded strictly: one hostile key must not stop a round or forge a letter.
 
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
@@ -38,28 +37,28 @@ export const sha256 = (bytes) => hash(bytes);
 /** Return the bytes of a public sealing key, or refuse them. */
 export function sealingKey(suite, raw) {
   if (raw.length !== suite.sealing) {
-    throw new Refused(`a sealing key of suite ${suite.name} has ${suite.sealing} bytes`);
+    throw new Refused(`a sealing key of suite ${suite.name} must have ${suite.sealing} bytes, got ${raw.length}`);
   }
   const u = little(raw.slice(-32));
   if (u >= P) throw new Refused("this X25519 key is not in canonical form");
   if (LOW_ORDER_U.has(u)) {
-    throw new Refused("this X25519 key has low order, nothing can be sealed to it");
+    throw new Refused("this X25519 key has low order, so nothing can be sealed to it");
   }
   return raw;
 }
 
 /** Return the bytes of a public verifying key, or refuse them. */
 export function verifyingKey(raw) {
-  if (raw.length !== VERIFYING) throw new Refused("a verifying key has 32 bytes");
+  if (raw.length !== VERIFYING) throw new Refused(`a verifying key must have ${VERIFYING} bytes, got ${raw.length}`);
   const y = little(raw) & (2n ** 255n - 1n);
   if (y >= P) throw new Refused("this Ed25519 key is not in canonical form");
   if (SMALL_ORDER_Y.has(y)) {
-    throw new Refused("this Ed25519 key has small order, anyone could sign for it");
+    throw new Refused("this Ed25519 key has small order, so anybody could sign for it");
   }
   return raw;
 }
 
-/** Refuse unless the key's owner signed this message. */
+/** Refuse a message that the key's owner did not sign. */
 export function checkSignature(key, signature, message, whose) {
   let good = false;
   try {
@@ -68,17 +67,17 @@ export function checkSignature(key, signature, message, whose) {
   } catch (error) {
     if (error instanceof Refused) throw error;
   }
-  if (!good) throw new Refused(`the signature of ${whose} does not hold for these bytes`);
+  if (!good) throw new Refused(`the signature of ${whose} is not valid for these bytes`);
 }
 
-/** Hash a public pair to the 16 bytes under which the board knows it. */
+/** Return the address of a contact: a hash of 16 bytes. */
 export function addressOf(suite, contact) {
   return sha256(concat(utf8("coatcheck/v1/address\0"), byte(suite.number), contact)).slice(0, ADDRESS);
 }
 
-/** Read a public one-time pair strictly. */
+/** Decode a public one-time pair strictly. */
 export function contactOf(suite, raw) {
-  if (raw.length !== suite.contact) throw new Refused(`a contact has ${suite.contact} bytes`);
+  if (raw.length !== suite.contact) throw new Refused(`a contact must have ${suite.contact} bytes, got ${raw.length}`);
   const sealing = sealingKey(suite, raw.slice(0, suite.sealing));
   const verifying = verifyingKey(raw.slice(suite.sealing));
   return { raw, sealing, verifying, address: addressOf(suite, raw) };
@@ -86,7 +85,7 @@ export function contactOf(suite, raw) {
 
 const derive = (seed, label) => hkdf(hash, seed, undefined, utf8(label), 32);
 
-/** Both pairs that one seed gives. */
+/** Derive both pairs from one seed. */
 export async function keyPairs(suite, seed) {
   const opening = derive(seed, "coatcheck/v1/opening");
   const signing = derive(seed, "coatcheck/v1/signing");

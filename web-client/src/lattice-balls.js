@@ -1,39 +1,39 @@
-// Lattice balls: how many integer vectors have |i|_p <= reach, and one of them uniformly.
+// Lattice balls: counts the integer vectors with |i|_p <= reach, and samples one uniformly.
 //
-// As coatcheck/randomizers/balls.py: exact for p = 1 and p = inf, and for p = 2 up to dimension 8.
+// As in coatcheck/randomizers/lattice_balls.py: exact for p = 1 and p = inf, and for p = 2 up to dimension 8.
 
 import { clip, isWithin } from "./domains.js";
 import { Refused } from "./errors.js";
 
-const COUNTABLE = 2 ** 18; // additions to count an l2 ball; above, its volume is bounded
+const COUNTABLE = 2 ** 18; // additions to count an l2 ball; beyond, its volume is bounded
 const FINE = 2 ** 20; // parts of a lattice step in which cubes are measured
 const MAX_REJECTED = 8; // dimensions in which a cube holds enough of its l2 ball
 
-/** The integer vectors of d coordinates in the l_p norm. */
+/** Return the operations on integer vectors of d coordinates in the l_p norm. */
 export function latticeBall(p, d) {
   const boxes = p === Infinity || d === 1;
   if (!boxes && p === 2 && d > MAX_REJECTED) {
-    throw new Refused(`a ball with p = 2 is drawn in whole numbers up to dimension ${MAX_REJECTED}, this one has ${d}`);
+    throw new Refused(`this client samples balls with p = 2 up to dimension ${MAX_REJECTED}, got ${d}: join with the command line`);
   }
-  // How far a unit cube's corners are from its center, rounded up, in fine steps; used for p = 2.
+  // The distance of a unit cube's corners from its centre, rounded up, in fine steps; used for p = 2.
   const corner = Math.ceil((Math.sqrt(d) / 2) * FINE) + 1;
   const countable = (reach) => boxes || p === 1 || d * reach ** 3 <= COUNTABLE;
   const count = (reach) => {
     if (boxes) return BigInt(2 * reach + 1) ** BigInt(d);
-    return p === 1 ? l1Layers(d, reach).reduce((sum, one) => sum + one, 0n) : l2Count(d, reach);
+    return p === 1 ? l1Layers(d, reach).reduce((sum, count) => sum + count, 0n) : l2Count(d, reach);
   };
   const powers = (...lengths) => lengths.map((length) => BigInt(length) ** BigInt(d));
-  /** Two integers in the ratio of a cap and the whole, or below it where they cannot be counted. */
+  /** Return two integers in the ratio of a cap to the whole, or below it if the points cannot be counted. */
   const counts = (cap, whole) => (countable(whole)
     ? [count(cap), count(whole)]
     : powers(Math.max(cap * FINE - corner, 0), whole * FINE + corner));
-  /** The same, at or above the ratio. */
+  /** Return the same, at or above the ratio. */
   const countsAbove = (cap, whole) => {
     if (countable(whole)) return [count(cap), count(whole)];
     const [outer, inner] = [cap * FINE + corner, Math.max(whole * FINE - corner, 1)];
     return powers(Math.min(outer, inner), inner);
   };
-  /** At least what share of a cap another one holds, for centers twice `apart` apart: an l2 lens. */
+  /** Return a lower bound on the share of a cap that lies in another one whose centre is 2 `apart` away: an l2 lens. */
   const lens = (cap, apart) => {
     const h = corner / FINE;
     const inner = cap - h;
@@ -53,14 +53,14 @@ export function latticeBall(p, d) {
       if (boxes || isWithin(point, 2, reach)) return point;
     }
   };
-  /** A point moved towards the center until it is within reach. */
+  /** Move a point towards the centre until it is within reach. */
   const shrink = (point, reach) => {
     if (boxes) return point.map((i) => clip(i, reach));
     const norm = wholeNorm(point, p);
     if (norm <= reach) return point;
     return point.map((i) => Math.sign(i) * Math.floor((Math.abs(i) * reach) / norm) + 0);
   };
-  /** The place of the unit ball nearest to this one. */
+  /** Return the nearest place in the unit ball. */
   const project = (place) => {
     if (boxes) return place.map((u) => clip(u, 1));
     if (p === 1) return l1Project(place);
@@ -70,7 +70,7 @@ export function latticeBall(p, d) {
   return { boxes, counts, countsAbove, lens, sample, shrink, project };
 }
 
-/** How many points of the l1 ball have k nonzero coordinates: C(d, k) C(reach, k) 2^k. */
+/** Return how many points of the l1 ball have k nonzero coordinates: C(d, k) C(reach, k) 2^k. */
 function l1Layers(d, reach) {
   const layers = [1n];
   for (let k = 0; k < Math.min(d, reach); k += 1) {
@@ -79,7 +79,7 @@ function l1Layers(d, reach) {
   return layers;
 }
 
-/** Count |i|_2 <= reach by adding one axis at a time; where this is asked for, floats are exact. */
+/** Count |i|_2 <= reach by adding one axis at a time; for the reaches in use, floats are exact. */
 function l2Count(d, reach) {
   let ways = new Float64Array(reach * reach + 1);
   ways[0] = 1;
@@ -90,7 +90,7 @@ function l2Count(d, reach) {
     }
     ways = wider;
   }
-  return BigInt(ways.reduce((sum, one) => sum + one, 0));
+  return BigInt(ways.reduce((sum, count) => sum + count, 0));
 }
 
 function l2Volume(d, reach) {
@@ -99,7 +99,7 @@ function l2Volume(d, reach) {
   return unit * reach ** d;
 }
 
-/** The regularized incomplete beta function I_x((d + 1)/2, 1/2), rounded down, step by step in a. */
+/** Return the regularized incomplete beta function I_x((d + 1)/2, 1/2), rounded down, step by step in a. */
 function lensShare(d, x) {
   let a = d % 2 ? 1 : 0.5;
   let beta = d % 2 ? 2 : Math.PI;
@@ -111,11 +111,11 @@ function lensShare(d, x) {
   return share - 1e-14;
 }
 
-/** Different integers of 0 .. bound - 1, every sequence equally likely. */
+/** Draw k distinct integers of 0 .. bound - 1, every sequence equally likely. */
 function distinct(bound, k, entropy) {
-  const drawn = new Set();
-  while (drawn.size < k) drawn.add(Number(entropy.integer(BigInt(bound))));
-  return [...drawn];
+  const integers = new Set();
+  while (integers.size < k) integers.add(Number(entropy.integer(BigInt(bound))));
+  return [...integers];
 }
 
 /**
@@ -125,7 +125,7 @@ function distinct(bound, k, entropy) {
  */
 function l1Sample(d, reach, entropy) {
   const layers = l1Layers(d, reach);
-  let left = entropy.integer(layers.reduce((sum, one) => sum + one, 0n));
+  let left = entropy.integer(layers.reduce((sum, count) => sum + count, 0n));
   let k = 0;
   for (; left >= layers[k]; k += 1) left -= layers[k];
   const cuts = distinct(reach, k, entropy).sort((a, b) => a - b);
@@ -138,7 +138,7 @@ function l1Sample(d, reach, entropy) {
   return point;
 }
 
-/** The norm rounded up to an integer, for p = 1 and 2. */
+/** Return the norm rounded up to an integer, for p = 1 and 2. */
 function wholeNorm(point, p) {
   if (p === 1) return point.reduce((sum, i) => sum + Math.abs(i), 0);
   const square = point.reduce((sum, i) => sum + i * i, 0);
@@ -146,7 +146,7 @@ function wholeNorm(point, p) {
   return norm * norm < square ? norm + 1 : norm;
 }
 
-/** Project on the unit l1 ball by a soft threshold (Duchi et al. 2008). */
+/** Project onto the unit l1 ball by a soft threshold (Duchi et al. 2008). */
 function l1Project(place) {
   const falling = place.map(Math.abs).sort((a, b) => b - a);
   let threshold = 0;

@@ -1,35 +1,35 @@
-// What one browser has spent: a list of rounds with a limit on their sum, which refuses in time.
+// The ledger of one browser: its rounds, what they cost, and a limit on the sum.
 //
-// Adds epsilons and deltas up, which holds for any rounds; the Python ledger composes more closely.
-// Plain data in and out: whoever calls stores it before anything is sent. A round that did not end as
-// promised costs the randomizer's own ε, and so does one whose end is not known by its deadline.
+// Adds epsilons and deltas, which is valid for any rounds; the Python ledger composes more tightly.
+// Takes and returns plain data: the caller stores it before it sends anything. A round that did not end as
+// promised costs the randomizer's local ε, and so does one whose outcome is unknown by its deadline.
 
 import { hex, parse } from "./encoding.js";
 import { Refused } from "./errors.js";
 import { sha256 } from "./keys.js";
 
-/** Begin a ledger with the most that all rounds may cost. @param {import("./types.js").Limit} limit @returns {import("./types.js").Ledger} */
+/** Begin a ledger with a limit on the cost of all rounds. @param {import("./types.js").Limit} limit @returns {import("./types.js").Ledger} */
 export function beginLedger({ epsilon, delta }) {
   if (!(epsilon > 0 && Number.isFinite(epsilon) && delta > 0 && delta < 1)) {
-    throw new Refused("a limit needs an ε above 0 and a δ between 0 and 1");
+    throw new Refused("a limit needs an `epsilon` above 0 and a `delta` between 0 and 1");
   }
   return { coatcheck: "browser-ledger/1", epsilon, delta, entries: [] };
 }
 
-/** @param {string} spelled @returns {import("./types.js").Ledger} */
-export function readLedger(spelled) {
-  const ledger = parse(spelled);
+/** @param {string} document @returns {import("./types.js").Ledger} */
+export function readLedger(document) {
+  const ledger = parse(document);
   const good = ledger?.coatcheck === "browser-ledger/1" && Array.isArray(ledger.entries)
     && ledger.entries.every(({ epsilon, delta, local, until }) => epsilon >= 0 && delta >= 0 && local >= 0 && until >= 0);
-  if (!good) throw new Refused("this is no ledger of a browser: do not join before it is mended");
+  if (!good) throw new Refused("this is not a valid browser ledger: restore it from a backup before you join a round");
   return { ...beginLedger(ledger), entries: ledger.entries };
 }
 
 const seconds = () => Date.now() / 1000;
 
 /**
- * The (ε, δ) of all rounds so far. A round that did not end as promised costs its local ε, and so does
- * one whose end should be known and is not.
+ * Return the (ε, δ) of all rounds so far. A round that did not end as promised costs its local ε, and so does
+ * one whose outcome is overdue.
  * @param {{ entries: any[] }} ledger @param {number} [now] @returns {import("./types.js").Limit}
  */
 export function spent(ledger, now = seconds()) {
@@ -40,18 +40,18 @@ export function spent(ledger, now = seconds()) {
 }
 
 /**
- * Enter how a round ended, as `ended` of the client says it, and return the ledger to store.
- * @param {import("./types.js").Ledger} ledger @param {import("./types.js").Ticket} ticket @param {import("./types.js").Outcome} end @returns {import("./types.js").Ledger}
+ * Record the outcome of a round, as `outcomeOf` returns it, and return the ledger to store.
+ * @param {import("./types.js").Ledger} ledger @param {import("./types.js").Ticket} ticket @param {import("./types.js").Outcome} outcome @returns {import("./types.js").Ledger}
  */
 export function recordOutcome(ledger, ticket, { answered }) {
   const round = hex(ticket.digest);
-  const told = (entry) => ({ ...entry, end: answered && entry.end !== "lost" ? "answered" : "lost" });
-  return { ...ledger, entries: ledger.entries.map((entry) => (entry.round === round ? told(entry) : entry)) };
+  const closed = (entry) => ({ ...entry, end: answered && entry.end !== "lost" ? "answered" : "lost" });
+  return { ...ledger, entries: ledger.entries.map((entry) => (entry.round === round ? closed(entry) : entry)) };
 }
 
 /**
- * Enter a ticket and return the ledger after it, or refuse with nothing changed.
- * The same bytes again cost nothing; other bytes for the same round would be a second draw.
+ * Add a ticket's round and return the new ledger; refuse a round above the limit.
+ * The same bytes again cost nothing; other bytes for the same round would be a second report.
  * @param {import("./types.js").Ledger} ledger @param {import("./types.js").Ticket} ticket @param {import("./types.js").Invitation} invitation @param {number} [now]
  * @returns {import("./types.js").Ledger}
  */
@@ -62,7 +62,7 @@ export function spend(ledger, ticket, invitation, now = seconds()) {
   const before = ledger.entries.find((entry) => entry.round === round);
   if (before) {
     if (before.content === content) return ledger;
-    throw new Refused("you have joined this round before: another report would cost once more");
+    throw new Refused("you have joined this round before: a second report would cost its ε again; resend the stored upload");
   }
   const until = invitation.round.endDue;
   const entry = { round, content, name: ticket.round, epsilon, delta, local, until, end: "" };
@@ -71,7 +71,7 @@ export function spend(ledger, ticket, invitation, now = seconds()) {
   if (after.epsilon > ledger.epsilon || after.delta > ledger.delta) {
     throw new Refused(
       `with this round you would have spent ε = ${after.epsilon.toPrecision(4)} of ${ledger.epsilon}`
-      + ` (δ = ${after.delta.toPrecision(3)} of ${ledger.delta}): nothing was sent`,
+      + ` (δ = ${after.delta.toPrecision(3)} of ${ledger.delta}); nothing was sent`,
     );
   }
   return { ...ledger, entries };

@@ -1,7 +1,6 @@
-// Letters between two people: written, sealed, read, each once; and notices that all can read.
+// Letters between two people, and notices that everybody can read. SPEC sections 8, 12 and 15.
 //
-// A letter that begins with a zero byte belongs to settling and is read by nothing else. SPEC
-// sections 8, 12 and 15.
+// A letter that begins with a zero byte belongs to settling; only settling reads it.
 
 import { concat, equal, hex, unhex } from "./encoding.js";
 import { binding, seal, unseal } from "./envelope.js";
@@ -11,28 +10,28 @@ import * as messages from "./messages.js";
 import { MARK } from "./settling.js";
 
 export function sameRound(ticket, round) {
-  if (!equal(ticket.digest, round.digest)) throw new Refused("this ticket is of another round");
+  if (!equal(ticket.digest, round.digest)) throw new Refused("this ticket belongs to another round: use the ticket of this one");
 }
 
 /**
- * Write a letter to a partner's contact: the posting, what is handed in (the contact before it, which only
- * partners know), and the ticket after it.
+ * Write a letter to a partner's contact. Return the posting, the bytes to post (the posting preceded by the contact,
+ * which only partners know), and the updated ticket.
  * @param {import("./types.js").Ticket} ticket @param {Uint8Array} body @param {Uint8Array} to @param {import("./types.js").Round} round
- * @param {any} [known] the keys of the ticket's seed, if they are at hand
+ * @param {any} [ticketKeys] the keys of the ticket's seed, if already derived
  * @returns {Promise<{ posting: Uint8Array, stamped: Uint8Array, ticket: import("./types.js").Ticket }>}
  */
-export async function write(ticket, body, to, round, known = null) {
+export async function write(ticket, body, to, round, ticketKeys = null) {
   sameRound(ticket, round);
   const { suite, digest } = round;
   const partner = contactOf(suite, to);
-  const keys = known ?? await keyPairs(suite, ticket.seed);
+  const keys = ticketKeys ?? await keyPairs(suite, ticket.seed);
   const text = messages.encodeLetter(round, { keys, recipient: partner.address, counter: ticket.written, body });
   const sealed = await seal(text, { suite, to: partner.sealing, bound: binding("letter", { digest, group: 0 }) });
   const posting = messages.encodePosting(round, partner.address, sealed);
   return { posting, stamped: concat(to, posting), ticket: { ...ticket, written: ticket.written + 1 } };
 }
 
-/** Write a letter to oneself that is not sealed: everybody can read it, and who wrote it. */
+/** Write a notice: a letter to the own address that is not sealed. Everybody can read it and its sender. */
 export function writeNotice(ticket, body, { round, keys }) {
   sameRound(ticket, round);
   const text = messages.encodeLetter(round, { keys, recipient: keys.address, counter: ticket.written, body });
@@ -40,7 +39,7 @@ export function writeNotice(ticket, body, { round, keys }) {
   return { posting, ticket: { ...ticket, written: ticket.written + 1 } };
 }
 
-/** Read a posting as a notice; null if it is none, or not signed by whom it is from. */
+/** Read a posting as a notice; return null if it is not one, or if its sender did not sign it. */
 export function readNotice(raw, round) {
   const { overhead } = round.suite;
   if (raw.slice(-overhead).some((value) => value)) return null;
@@ -55,18 +54,18 @@ export function readNotice(raw, round) {
 }
 
 /**
- * Read the letters to one's own address; forged, altered and repeated ones are counted, not read.
+ * Read the letters to the ticket's address; count forged, altered and repeated ones without reading them.
  * @param {import("./types.js").Ticket} ticket @param {Uint8Array[]} postings @param {import("./types.js").Round} round
  * @returns {Promise<{ letters: import("./types.js").Letter[], ticket: import("./types.js").Ticket, refused: number }>}
  */
-export const read = (ticket, postings, round) => gathered(ticket, postings, round, false);
+export const read = (ticket, postings, round) => readInbox(ticket, postings, round, false);
 
-/** Read only those of settling. */
-export const readSettling = (ticket, postings, round, keys) => gathered(ticket, postings, round, true, keys);
+/** Read only the letters of settling. */
+export const readSettling = (ticket, postings, round, keys) => readInbox(ticket, postings, round, true, keys);
 
-async function gathered(ticket, postings, round, settling, known = null) {
+async function readInbox(ticket, postings, round, settling, ticketKeys = null) {
   sameRound(ticket, round);
-  const keys = known ?? await keyPairs(round.suite, ticket.seed);
+  const keys = ticketKeys ?? await keyPairs(round.suite, ticket.seed);
   const bound = binding("letter", { digest: round.digest, group: 0 });
   const seen = new Set(ticket.seen.map(([sender, counter]) => `${hex(sender)}/${counter}`));
   /** @type {{ letters: import("./types.js").Letter[], ticket: import("./types.js").Ticket, refused: number }} */
@@ -79,7 +78,7 @@ async function gathered(ticket, postings, round, settling, known = null) {
       const letter = messages.decodeLetter(text, round, keys.address);
       if ((letter.body[0] === MARK) !== settling) continue;
       const mark = `${hex(letter.sender.address)}/${letter.counter}`;
-      if (seen.has(mark)) throw new Refused("this letter was read before");
+      if (seen.has(mark)) throw new Refused("this letter is a repetition");
       seen.add(mark);
       inbox.letters.push(letter);
     } catch (error) {

@@ -1,4 +1,4 @@
-// Merkle trees (RFC 9162, section 2.1): the root over leaves, and the check of a path to it.
+// Merkle trees (RFC 9162, section 2.1): the root over leaves, and the verification of paths.
 
 import { byte, concat, equal } from "./encoding.js";
 import { Refused } from "./errors.js";
@@ -7,7 +7,7 @@ import { sha256 } from "./keys.js";
 export const leafHash = (leaf) => sha256(concat(byte(0), leaf));
 export const nodeHash = (left, right) => sha256(concat(byte(1), left, right));
 
-/** The root over all leaves: complete subtrees are folded as they fill, as in a binary counter. */
+/** Return the root over all leaves. Folds complete subtrees as they fill, as in a binary counter. */
 export function rootOf(leaves) {
   /** @type {{ hash: Uint8Array, size: number }[]} */
   const open = [];
@@ -23,7 +23,7 @@ export function rootOf(leaves) {
   return open.map((node) => node.hash).reduceRight((right, left) => nodeHash(left, right));
 }
 
-/** Refuse unless the path leads from the leaf to the root (RFC 9162, 2.1.3.2). */
+/** Refuse a path that does not lead from the leaf to the root (RFC 9162, 2.1.3.2). */
 export function checkInclusion(leaf, { place, size, root, path }) {
   let fn = place;
   let sn = size - 1;
@@ -40,15 +40,15 @@ export function checkInclusion(leaf, { place, size, root, path }) {
     [fn, sn] = [Math.floor(fn / 2), Math.floor(sn / 2)];
   }
   if (!good || sn || !equal(node, root)) {
-    throw new Refused("the entry is not under the root that was signed: do not rely on it");
+    throw new Refused("the entry is not under the signed root: do not rely on it");
   }
 }
 
-/** Refuse unless the new tree begins with the old one (RFC 9162, 2.1.4.2). */
+/** Refuse a new tree that does not begin with the old one (RFC 9162, 2.1.4.2). */
 export function checkConsistency({ old, oldRoot, size, root, path }) {
   if (!consistent({ old, oldRoot, size, root, path })) {
     throw new Refused(
-      "the board does not continue what it showed before: keep both checkpoints, together they are the proof",
+      "the board's log does not continue the one that it showed before: keep both checkpoints, together they prove it",
     );
   }
 }

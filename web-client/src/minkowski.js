@@ -1,4 +1,6 @@
-// Minkowski and bounded response: a small ball around the value, or the whole output ball.
+// Minkowski and bounded response: a small ball around the value, or the whole output ball. SPEC section 13.
+//
+// The same mechanisms as coatcheck/randomizers/minkowski.py, bit for bit in their parameters.
 
 import { TOSSES, headsFor, ratio } from "./biased-coin.js";
 import { roundEven } from "./domains.js";
@@ -8,15 +10,15 @@ import { latticeBall } from "./lattice-balls.js";
 const MAX_REACH = 2 ** 30;
 const MAX_NUMBERS = 1024; // of a report
 
-/** A cap around the value with probability heads / 2^64, else the whole output ball. */
+/** Return the mechanism: a cap around the value with probability heads / 2^64, otherwise the whole output ball. */
 export function caps(params, domain, { bounded }) {
   const { radius, inset = 0 } = params;
   const { half, dimension: d } = domain;
-  if (domain.labels) throw new Refused("a cap is drawn in a box or a ball, and the terms describe categories");
+  if (domain.labels) throw new Refused("this mechanism needs a box or a ball, but the terms describe categories");
   if (!(Number.isFinite(radius) && radius > 0 && inset >= 0 && inset < 1)) {
-    throw new Refused("the terms give no radius above 0 for the cap, or no inset from 0 to below 1");
+    throw new Refused("`radius` in the terms must be above 0, and `inset` from 0 to below 1");
   }
-  if (d > MAX_NUMBERS) throw new Refused(`a report has at most ${MAX_NUMBERS} numbers, this one has ${d}`);
+  if (d > MAX_NUMBERS) throw new Refused(`a report must have at most ${MAX_NUMBERS} numbers, got ${d}`);
   /** @type {any} */
   const ball = latticeBall(domain.p, d);
   const reach = Math.max(1, Math.min(roundEven(radius * half), bounded ? half : MAX_REACH - half));
@@ -33,21 +35,21 @@ export function caps(params, domain, { bounded }) {
     high: Array(d).fill(whole),
     center,
     respond(point, entropy) {
-      // All three are drawn every time, so that the work does not tell how the coin fell.
+      // All three are drawn every time, so that the running time does not reveal how the coin fell.
       const near = ball.sample(reach, entropy);
       const far = ball.sample(whole, entropy);
       const middle = center(point);
       return entropy.coin(heads) ? near.map((u, axis) => middle[axis] + u) : far;
     },
     law: () => capLaw({ ball, reach, whole, heads, apart, counts }),
-    /** Where the server will put this report, in the user's units. */
+    /** Return the place at which the server will decode this report, in the user's units. */
     place: (report) => ball.project(report.map((y) => y / half)).map(domain.value),
   };
 }
 
 /**
- * A cap no smaller and a kernel no larger than the truth: so rounded, the law is private.
- * @param {any} given
+ * Return the law. The cap is rounded up and the kernel down, so that the law is on the private side.
+ * @param {any} mechanism
  */
 function capLaw({ ball, reach, whole, heads, apart, counts: [near, all] }) {
   const cap = ratio([TOSSES - heads, TOSSES]) * ratio(ball.countsAbove(reach, whole));

@@ -1,7 +1,7 @@
-// Points of P-256 by their x alone: hash a text to one, multiply by a secret, and undo it. SPEC section 16.
+// Private nearness test between candidates, by letter, and blinding on P-256. SPEC section 16.
 //
-// Nearness: candidates find out by letters whether they are near each other, and nothing else. The
-// same interface as settling.js. SPEC section 16.
+// Candidates learn whether they are near each other, and nothing else. `Nearness` has the same interface
+// as `Settling`. Points are represented by their x coordinate alone.
 
 import { weierstrass } from "@noble/curves/abstract/weierstrass.js";
 import { sha512 } from "@noble/hashes/sha2.js";
@@ -24,16 +24,16 @@ const Point = weierstrass({
 });
 const POINT_LABEL = utf8("coatcheck/v1/near/point\0");
 
-/** One of the two points with this x: both have the same multiples, by x. */
+/** Return one of the two points with this x; their multiples have equal x. */
 function pointAt(x) {
   try {
     return Point.fromBytes(concat(byte(2), x));
   } catch {
-    throw new Refused("these bytes are no point of P-256");
+    throw new Refused("these bytes are not the x coordinate of a point of P-256");
   }
 }
 
-/** Hash a text to a point whose logarithm nobody knows: the first digest that is an x. */
+/** Hash a text to a point whose logarithm nobody knows: the first digest that is a valid x. */
 export function hashToPoint(text) {
   for (let attempt = 0; ; attempt += 1) {
     const x = sha256(concat(POINT_LABEL, unsigned(attempt, 4), text));
@@ -46,18 +46,18 @@ export function hashToPoint(text) {
   }
 }
 
-/** A secret factor; equal texts under equal blinds give equal points, and nothing else shows. */
+/** A secret factor. Blinded points reveal only which texts are equal under equal blinds. */
 export class Blind {
   constructor(secret) {
     this.number = (big(sha512(secret)) % (ORDER - 1n)) + 1n;
   }
 
-  /** Multiply a point. */
+  /** Blind a point. */
   put(x) {
     return unsigned(pointAt(x).multiply(this.number).toAffine().x, POINT);
   }
 
-  /** Undo it. */
+  /** Remove the blind. */
   takeOff(x) {
     return unsigned(pointAt(x).multiply(Point.Fn.inv(this.number)).toAffine().x, POINT);
   }
@@ -66,23 +66,23 @@ export class Blind {
 const STEPS = ["blind", "reply", "words"].map((kind) => ({ kind, turn: 0 }));
 const NAME = 16;
 const MOST_CELLS = 6;
-const MOST_NAMES = 253; // that the longest letter has room for, after its head and a point
+const MOST_NAMES = 253; // that fit into the longest letter, after its head and a point
 const SHARE = 0.9; // of the radius: most pairs of cells this far apart are within it
 const CELL_LABEL = utf8("coatcheck/v1/near/cell\0");
 
-/** The cells that count as near, as seen from one: by the distance of their middles. */
+/** Return the offsets of the cells that count as near: by the distance between cell centres. */
 export function offsets(radius, side, axes) {
-  if (radius > MOST_CELLS * side) throw new Misuse(`a radius has at most ${MOST_CELLS} cells, this one has ${radius / side}`);
+  if (radius > MOST_CELLS * side) throw new Misuse(`the radius must be at most ${MOST_CELLS} cells, got ${radius / side}: make cells larger`);
   const reach = Math.trunc((SHARE * radius) / side);
   const line = Array.from({ length: 2 * reach + 1 }, (_, at) => at - reach);
   /** @type {number[][]} */
   let around = [[]];
-  const square = (one) => one.reduce((sum, at) => sum + at * at, 0);
-  const near = (one) => square(one) * side * side <= (SHARE * radius) ** 2;
-  // Axis by axis, so that terms with many axes cost no more than a letter has room for.
+  const square = (offset) => offset.reduce((sum, at) => sum + at * at, 0);
+  const near = (offset) => square(offset) * side * side <= (SHARE * radius) ** 2;
+  // Axis by axis, so that terms with many axes cost no more work than a letter can hold.
   for (let axis = 0; axis < axes; axis += 1) {
-    around = around.flatMap((one) => line.map((at) => [...one, at])).filter(near);
-    if (around.length > MOST_NAMES) throw new Misuse(`a letter names at most ${MOST_NAMES} cells: make cells larger`);
+    around = around.flatMap((offset) => line.map((at) => [...offset, at])).filter(near);
+    if (around.length > MOST_NAMES) throw new Misuse(`a letter can name at most ${MOST_NAMES} cells: make cells larger`);
   }
   return around;
 }
@@ -110,22 +110,22 @@ export class Nearness {
 
   ready({ late = false } = {}) {
     const before = this.progress.step - 1;
-    return late || before < 0 || this.lists[0].every((who) => Object.hasOwn(this.heard(before), hex(who)));
+    return late || before < 0 || this.lists[0].every((candidate) => Object.hasOwn(this.heard(before), hex(candidate)));
   }
 
-  /** Write the letters of the next step and go on; `words` go to those who are near. */
+  /** Write the letters of the next step and advance; `words` go to the candidates who are near. */
   speak(words = new Uint8Array()) {
     const index = this.progress.step;
     this.progress.step += 1;
     const near = index === 2 ? this.partners.map(hex) : [];
     const blinded = index === 0 ? this.first.put(this.hashed(this.progress.cell)) : new Uint8Array();
     const cells = index === 1 ? this.blindedCells() : [];
-    const body = (who) => {
+    const body = (candidate) => {
       if (index === 0) return blinded;
-      if (index === 1) return this.reply(who, cells);
-      return near.includes(hex(who)) ? words : new Uint8Array();
+      if (index === 1) return this.reply(candidate, cells);
+      return near.includes(hex(candidate)) ? words : new Uint8Array();
     };
-    return this.lists[0].map((who) => [who, concat(byte(MARK, index), body(who))]);
+    return this.lists[0].map((candidate) => [candidate, concat(byte(MARK, index), body(candidate))]);
   }
 
   blindedCells() {
@@ -133,10 +133,10 @@ export class Nearness {
     return this.around.map((o) => this.second.put(this.hashed(cell.map((number, axis) => number + o[axis]))));
   }
 
-  /** Blind a candidate's point once more, or a random one for who sent none; name my cells. */
-  reply(who, cells) {
-    const point = this.progress.points[hex(who)] ?? hashToPoint(prf(this.secret, "nobody", who));
-    const names = cells.map((one) => this.name(who, this.address, one)).sort(compare);
+  /** Blind a candidate's point again, or a random one if the candidate sent none; then name the own cells. */
+  reply(candidate, cells) {
+    const point = this.progress.points[hex(candidate)] ?? hashToPoint(prf(this.secret, "nobody", candidate));
+    const names = cells.map((cell) => this.name(candidate, this.address, cell)).sort(compare);
     return concat(this.second.put(point), ...names);
   }
 
@@ -153,7 +153,7 @@ export class Nearness {
     return [this.progress.points, this.progress.replies, this.progress.words][index];
   }
 
-  /** Take in a candidate's letter; drop and count it if it does not belong here. */
+  /** Process a candidate's letter; drop and count it if it is not valid here. */
   receive(sender, body) {
     const reason = this.wrong(sender, body);
     if (reason) return this.drop(reason);
@@ -162,7 +162,7 @@ export class Nearness {
   }
 
   wrong(sender, body) {
-    if (!this.lists[0].some((who) => equal(who, sender))) return "sender";
+    if (!this.lists[0].some((candidate) => equal(candidate, sender))) return "sender";
     if (body.length < 2 || body[0] !== MARK) return "size";
     const [, index] = body;
     if (index >= STEPS.length) return "step";
@@ -183,7 +183,7 @@ export class Nearness {
     }
   }
 
-  /** Drop a public notice: nothing is settled by them here. */
+  /** Drop a public notice: the nearness test uses none. */
   notice() {
     return this.drop("step");
   }
@@ -194,14 +194,14 @@ export class Nearness {
     return false;
   }
 
-  /** The candidates among whose cells the person's own is, as far as it is known. */
+  /** Return the candidates whose cells include the person's own, as far as known. */
   get partners() {
-    return this.lists[0].filter((who) => {
-      const reply = this.progress.replies[hex(who)];
+    return this.lists[0].filter((candidate) => {
+      const reply = this.progress.replies[hex(candidate)];
       if (!reply) return false;
-      const mine = this.name(this.address, who, this.first.takeOff(reply.slice(0, POINT)));
+      const ownName = this.name(this.address, candidate, this.first.takeOff(reply.slice(0, POINT)));
       const names = Array.from({ length: this.around.length }, (_, at) => reply.slice(POINT + NAME * at, POINT + NAME * (at + 1)));
-      return names.some((one) => equal(one, mine));
+      return names.some((name) => equal(name, ownName));
     });
   }
 }

@@ -1,15 +1,15 @@
-// For Node: a store of files, one per name, that only their owner can read.
+// A store for Node: one file per name, readable by its owner only.
 
 import { open, mkdir, readFile, rename } from "node:fs/promises";
 import { join, resolve } from "node:path";
 
-/** One object per folder, so that all stores of a folder are known to be one. @type {Map<string, object>} */
+/** One lock object per folder, so that all stores of a folder share it. @type {Map<string, object>} */
 const folders = new Map();
 let writes = 0;
 
 /**
- * Keep things in a folder. What `set` was given is on the disk when it returns. A folder is for one process at a time: two
- * that join rounds at the same moment would not know what the other one spends.
+ * Return a store in a folder. When `set` returns, the text is on the disk. Use a folder in one process at a time: two
+ * processes that join rounds at the same time would not see each other's spending.
  * @param {string} folder @returns {import("./store.js").Store}
  */
 export function fileStore(folder) {
@@ -29,16 +29,16 @@ export function fileStore(folder) {
     async set(name, text) {
       await mkdir(folder, { recursive: true, mode: 0o700 });
       writes += 1;
-      const fresh = `${path(name)}.${process.pid}-${writes}.new`; // two may write at once
-      await written(fresh, "w", (file) => file.writeFile(text));
+      const fresh = `${path(name)}.${process.pid}-${writes}.new`; // two calls may write at once
+      await synced(fresh, "w", (file) => file.writeFile(text));
       await rename(fresh, path(name));
-      await written(folder, "r", () => {});
+      await synced(folder, "r", () => {});
     },
   };
 }
 
-/** Do something with a file and wait until the disk has it. */
-async function written(path, flags, work) {
+/** Run `work` on a file and wait until the disk has it. */
+async function synced(path, flags, work) {
   const file = await open(path, flags, 0o600);
   try {
     await work(file);

@@ -1,8 +1,7 @@
-// Binary HTTP (RFC 9292), known length: requests are written, responses read strictly. SPEC section 17.
+// Oblivious HTTP (RFC 9458) over Binary HTTP (RFC 9292, known length). SPEC section 17.
 //
-// Oblivious HTTP (RFC 9458): requests sealed to a gateway, and the one answer to each. SPEC section 17.
-//
-// HPKE and its exporter are hpke-js; ours are the few bytes around them, and the sizes.
+// Encodes requests, decodes responses strictly. hpke-js implements HPKE and its exporter; this file adds the
+// bytes around them and the padded sizes.
 
 import { Chacha20Poly1305 } from "@hpke/chacha20poly1305";
 import { Aes128Gcm, CipherSuite, HkdfSha256 } from "@hpke/core";
@@ -18,10 +17,10 @@ const [REQUEST, RESPONSE] = [0, 1];
 const NAME = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
 const VALUE = /^([!-~\x80-\xff]([\t -~\x80-\xff]*[!-~\x80-\xff])?)?$/;
 const NOTHING = new Uint8Array();
-const latin = (bytes) => Array.from(bytes, (one) => String.fromCharCode(one)).join("");
+const latin = (bytes) => Array.from(bytes, (code) => String.fromCharCode(code)).join("");
 
 function varint(number) {
-  const power = [0, 1, 2, 3].find((one) => number < 2 ** ((8 << one) - 2)) ?? 3;
+  const power = [0, 1, 2, 3].find((exponent) => number < 2 ** ((8 << exponent) - 2)) ?? 3;
   return unsigned(BigInt(number) | (BigInt(power) << BigInt((8 << power) - 2)), 1 << power);
 }
 
@@ -32,17 +31,17 @@ function section(fields) {
 }
 
 /**
- * Write a request, with zeros after it up to a size.
+ * Encode a request, padded with zeros to `size`.
  * @param {{ method: string, scheme: string, authority: string, path: string, headers?: [string, string][], content?: Uint8Array }} request
  */
 export function encodeRequest({ method, scheme, authority, path, headers = [], content = NOTHING }, size = 0) {
   const control = [method, scheme, authority, path].map((words) => sized(utf8(words)));
   const raw = concat(byte(REQUEST), ...control, section(headers), sized(content), section([]));
-  if (size && raw.length > size) throw new Misuse(`this message has ${raw.length} bytes and cannot be padded to ${size}`);
+  if (size && raw.length > size) throw new Misuse(`this message has ${raw.length} bytes, more than the padded size ${size}`);
   return concat(raw, new Uint8Array(Math.max(0, size - raw.length)));
 }
 
-/** Reads a message from the front. */
+/** A cursor over a message. */
 class Reader {
   constructor(raw) {
     this.raw = raw;
@@ -54,7 +53,7 @@ class Reader {
   }
 
   take(size) {
-    if (this.at + size > this.raw.length) throw new Refused("this Binary HTTP message is cut off");
+    if (this.at + size > this.raw.length) throw new Refused("this Binary HTTP message is truncated");
     this.at += size;
     return this.raw.slice(this.at - size, this.at);
   }
@@ -72,73 +71,73 @@ class Reader {
 
   fields() {
     const inside = new Reader(this.sized());
-    const found = [];
+    const pairs = [];
     while (!inside.ended) {
       const [name, value] = [latin(inside.sized()), latin(inside.sized())];
       if (!NAME.test(name) || !VALUE.test(value)) {
-        throw new Refused("a field of this message is none of HTTP's, or not in lower case");
+        throw new Refused("a field of this message is not a valid HTTP field in lower case");
       }
-      found.push([name, value]);
+      pairs.push([name, value]);
     }
-    return found;
+    return pairs;
   }
 }
 
-/** Read a final response; informational ones before it are left out. */
+/** Decode a final response; skip informational ones before it. */
 export function decodeResponse(raw) {
   const reader = new Reader(raw);
-  if (reader.varint() !== RESPONSE) throw new Refused("this is no Binary HTTP response of known length");
+  if (reader.varint() !== RESPONSE) throw new Refused("this is not a Binary HTTP response of known length");
   let status = reader.varint();
   while (status >= 100 && status < 200) {
     reader.fields();
     status = reader.varint();
   }
-  if (!(status >= 200 && status < 600)) throw new Refused("this response's status is none of HTTP's");
+  if (!(status >= 200 && status < 600)) throw new Refused("this response has no valid HTTP status");
   // A message may end before each part that is empty.
   const headers = reader.ended ? [] : reader.fields();
   const content = reader.ended ? NOTHING : reader.sized();
   const trailers = reader.ended ? [] : reader.fields();
-  if (raw.slice(reader.at).some(Boolean)) throw new Refused("this message is followed by something else than zeros");
+  if (raw.slice(reader.at).some(Boolean)) throw new Refused("this message is followed by bytes other than zeros");
   return { status, headers, content, trailers };
 }
 
 const KEM = byte(0, 0x20);
 const KDF = byte(0, 1);
-// Which ciphers are spoken, the preferred first.
+// The supported ciphers, the preferred one first.
 const AEADS = [
-  { id: 1, size: 16, made: () => new Aes128Gcm() },
-  { id: 3, size: 32, made: () => new Chacha20Poly1305() },
+  { id: 1, size: 16, create: () => new Aes128Gcm() },
+  { id: 3, size: 32, create: () => new Chacha20Poly1305() },
 ];
 const NONCE = 12;
-const CUT = "these gateway keys are cut off, or not as long as they say";
+const CUT = "these gateway keys are truncated or do not have their stated length";
 
 export const OVERHEAD = 55;
 export const SIZES = [0, 1, 2, 3, 4].map((step) => 4096 * 4 ** step);
 
-/** The bytes to which a message is padded, so that sealed it has a size of the ladder. */
+/** Return the size to which a message is padded, so that once sealed it has one of `SIZES`. */
 export function messageSize(size, overhead) {
-  const rung = SIZES.find((one) => size + overhead <= one);
-  if (!rung) throw new Misuse(`a message of ${size} bytes is too long for a relay: ask for a part of it`);
-  return rung - overhead;
+  const total = SIZES.find((step) => size + overhead <= step);
+  if (!total) throw new Misuse(`a message of ${size} bytes is too long for a relay: request a part of it`);
+  return total - overhead;
 }
 
-/** Read a gateway's keys and choose the first that is spoken here; any error discards all. */
+/** Read a gateway's keys and return the first supported one; any error discards all. */
 export function readKeys(raw) {
-  const found = [];
+  const configs = [];
   let at = 0;
   while (at < raw.length) {
     const end = at + 2 + Number(big(raw.slice(at, at + 2)));
     if (end > raw.length) throw new Refused(CUT);
-    found.push(...readConfig(raw.slice(at + 2, end)));
+    configs.push(...readConfig(raw.slice(at + 2, end)));
     at = end;
   }
-  if (!found.length) throw new Refused("these gateway keys are none that this version speaks: update it");
-  return found[0];
+  if (!configs.length) throw new Refused("this version supports none of these gateway keys: update the client");
+  return configs[0];
 }
 
 function readConfig(raw) {
   if (raw.length < 3) throw new Refused(CUT);
-  if (!equal(raw.slice(1, 3), KEM)) return []; // of a kind that is not known here, and so of a length that is not
+  if (!equal(raw.slice(1, 3), KEM)) return []; // an unknown kind, and so of unknown length
   const ciphers = raw.slice(37);
   const length = Number(big(raw.slice(35, 37)));
   if (raw.length < 37 || length !== ciphers.length || length < 4 || length % 4) throw new Refused(CUT);
@@ -152,12 +151,11 @@ function readConfig(raw) {
 }
 
 /**
- * Seal a request: its bytes, and `open` for its one answer. `ekm` fixes the one-time key, for tests
- * with given bytes.
+ * Seal a request. Return its bytes, and `open` for its single answer. `ekm` fixes the one-time key, for tests.
  */
 export async function sealRequest(text, { number, key, aead }, ekm) {
-  const { size, made } = AEADS.find(({ id }) => id === aead) ?? AEADS[0];
-  const suite = new CipherSuite({ kem: new DhkemX25519HkdfSha256(), kdf: new HkdfSha256(), aead: made() });
+  const { size, create } = AEADS.find(({ id }) => id === aead) ?? AEADS[0];
+  const suite = new CipherSuite({ kem: new DhkemX25519HkdfSha256(), kdf: new HkdfSha256(), aead: create() });
   const header = concat(byte(number), KEM, KDF, byte(0, aead));
   const recipientPublicKey = await suite.kem.deserializePublicKey(key.slice().buffer);
   const info = concat(utf8("message/bhttp request\0"), header);
@@ -168,14 +166,14 @@ export async function sealRequest(text, { number, key, aead }, ekm) {
   return {
     raw: concat(header, enc, sealed),
     async open(answer) {
-      const drawn = hmac(sha256, concat(enc, answer.slice(0, size)), secret);
-      const opening = hmac(sha256, drawn, utf8("key\x01")).slice(0, size);
-      const nonce = hmac(sha256, drawn, utf8("nonce\x01")).slice(0, NONCE);
+      const prk = hmac(sha256, concat(enc, answer.slice(0, size)), secret);
+      const opening = hmac(sha256, prk, utf8("key\x01")).slice(0, size);
+      const nonce = hmac(sha256, prk, utf8("nonce\x01")).slice(0, NONCE);
       try {
-        const context = made().createEncryptionContext(opening);
+        const context = create().createEncryptionContext(opening);
         return new Uint8Array(await context.open(nonce, answer.slice(size), new Uint8Array()));
       } catch {
-        throw new Refused("the gateway's answer does not open: it is to another request");
+        throw new Refused("the gateway's answer does not open: it belongs to another request or was altered");
       }
     },
   };

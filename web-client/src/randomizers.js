@@ -1,7 +1,7 @@
-// Every mechanism that terms may name here; Minkowski and bounded response are drawn in this file.
+// The registry of mechanisms that this client supports.
 //
-// The same mechanisms as coatcheck/randomizers, bit for bit in their parameters; whatever else
-// terms may name is refused here. No float carries a private value to the wire.
+// The same mechanisms as coatcheck/randomizers, bit for bit in their parameters. The client refuses terms that
+// name any other. No float carries a private value to the wire.
 
 import { coin, fieldwise } from "./composed.js";
 import { complete, domainOf } from "./domains.js";
@@ -10,7 +10,7 @@ import { codebook, grid } from "./grid.js";
 import { caps } from "./minkowski.js";
 import { sphere } from "./sphere.js";
 
-const MAX_LEARNED = 3; // dimensions in which reports are read by the whole batch
+const MAX_LEARNED = 3; // dimensions in which reports can be decoded from the whole batch
 
 const boxes = ({ p, dimension }) => p === Infinity || dimension === 1;
 const median = (domain) => (boxes(domain) ? ["median"] : []);
@@ -34,7 +34,7 @@ const KINDS = {
 };
 
 /**
- * Make the mechanism that terms describe, or say why this client cannot.
+ * Return the mechanism that the terms describe; refuse one that this client does not support.
  * @param {any} params @returns {import("./types.js").Randomizer}
  */
 export function randomizerOf(params) {
@@ -42,14 +42,14 @@ export function randomizerOf(params) {
   if (params?.name === "fieldwise") return fieldwise(params, randomizerOf);
   if (!Object.hasOwn(KINDS, params?.name ?? "")) {
     throw new Refused(
-      `the round randomizes by ${params?.name}; this page draws ${[...Object.keys(KINDS), "fieldwise", "coin"].join(", ")} only:`
+      `the round uses mechanism ${params?.name}; this client supports ${[...Object.keys(KINDS), "fieldwise", "coin"].join(", ")} only:`
       + " join with the command line",
     );
   }
   const { make, decodes, stated } = KINDS[params.name];
   complete(params, ["name", "domain", "epsilon", "decode", ...stated]);
   const domain = domainOf(params.domain);
-  const made = make(params, domain);
-  if (!decodes(domain).includes(params.decode)) throw new Refused(`${params.name} has no decode ${params.decode} here`);
-  return { name: params.name, decodes: decodes(domain), ...made, snap: domain.snap };
+  const mechanism = make(params, domain);
+  if (!decodes(domain).includes(params.decode)) throw new Refused(`${params.name} has no decode ${params.decode} on this domain: expected one of ${decodes(domain).join(", ")}`);
+  return { name: params.name, decodes: decodes(domain), ...mechanism, snap: domain.snap };
 }

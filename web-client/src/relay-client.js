@@ -1,13 +1,10 @@
-// Everything through a relay: requests sealed to the roles' gateways, and never one sent directly.
+// HTTP client through a relay: requests sealed to the roles' gateways, at random times. SPEC section 17.
 //
-// The page gives `ask`, which is the browser's own function for requests; this file names nobody but
-// the relay to it. The relay hands out the gateways' keys; the roles' signatures on them count. SPEC
-// section 17.
+// The page supplies the browser's `fetch`; this file calls it with the relay's address only. The relay
+// passes on the gateways' keys; the client accepts keys that a trusted role signed.
 //
-// Times that say nothing: through a relay a person asks at moments drawn at random. SPEC section 17.
-//
-// A relay and a role that both keep times could join requests that follow each other at once. Waiting
-// without a relay would hide nothing, so nobody waits then.
+// A relay and a role that both record times could link requests that follow each other immediately, so the client
+// draws request times at random. Waiting without a relay would hide nothing, so the client does not wait then.
 
 import { concat, unhex, unsigned, utf8 } from "./encoding.js";
 import { Entropy } from "./entropy.js";
@@ -16,8 +13,8 @@ import { readBody, wait, checkStatus } from "./http-client.js";
 import { checkSignature } from "./keys.js";
 import { decodeResponse, encodeRequest, messageSize, OVERHEAD, readKeys, sealRequest, SIZES } from "./oblivious-http.js";
 
-const AROUND = 256; // bytes that what surrounds a content may take
-const LEVELS = 3; // how many sizes messages are leveled to; longer ones have their own
+const AROUND = 256; // bytes reserved for what surrounds a content
+const LEVELS = 3; // how many of the sizes `level` may choose; longer messages use the larger ones
 const PIECE = SIZES[3] - AROUND;
 const MOST = 1 << 30;
 const REQUEST_MEDIA = "message/ohttp-req";
@@ -26,36 +23,35 @@ const REGISTRIES = ["ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "mil",
 const OHTTP_KEY = "http-problem-types#ohttp-key";
 
 /**
- * Asks roles through a relay, and connects to nobody else, whatever fails. `first` is the round's
- * address at its first shuffler; a role is a board unless `know` says that it is a shuffler. `trusted`
- * is as in `examine`.
+ * HTTP client that connects to the relay only, whatever fails. `first` is the round's address at its first
+ * shuffler. Every other role counts as a board unless `know` names it as a shuffler. `trusted` is as in `examine`.
  */
 export class RelayClient {
   #url;
   #shufflers;
   #trusted;
-  #ask;
-  #known = new Map();
+  #fetch;
+  #configs = new Map();
   #least = SIZES[0];
 
   /**
    * @param {string} url
-   * @param {{ first: string, trusted: import("./types.js").Trusted, ask?: typeof globalThis.fetch }} options
+   * @param {{ first: string, trusted: import("./types.js").Trusted, fetch?: typeof globalThis.fetch }} options
    */
-  constructor(url, { first, trusted, ask = globalThis.fetch }) {
+  constructor(url, { first, trusted, fetch = globalThis.fetch }) {
     this.#url = originOf(url);
-    if (url.replace(/\/$/, "") !== this.#url) throw new Misuse(`${url} is no relay: give https://HOST[:PORT] without a path`);
+    if (url.replace(/\/$/, "") !== this.#url) throw new Misuse(`\`relay\` must be https://HOST[:PORT] without a path, got ${url}`);
     this.#shufflers = new Set([new URL(first).origin]);
     this.#trusted = trusted;
-    this.#ask = ask;
+    this.#fetch = fetch;
   }
 
-  /** Learn from the terms where the shufflers of a cascade are. */
+  /** Add the shufflers of a cascade, as the terms name them. */
   know(urls) {
     for (const url of urls) this.#shufflers.add(new URL(url).origin);
   }
 
-  /** Give every message from now on the size that one of so many bytes needs. */
+  /** From now on, pad every message to the size that one of `size` bytes needs. */
   level(size) {
     this.#least = SIZES.slice(0, LEVELS).find((rung) => size + AROUND <= rung) ?? SIZES[LEVELS - 1];
   }
@@ -75,7 +71,7 @@ export class RelayClient {
       size += content.length;
       const total = Number(new Map(headers).get("content-range")?.split("/")[1] ?? 0);
       if (status !== 206 || size >= total) return concat(...pieces);
-      if (total > MOST || !content.length) throw new Refused("the board's answer does not end: it is not read");
+      if (total > MOST || !content.length) throw new Refused("the board's answer does not end and is not read: ask its operator");
     }
   }
 
@@ -90,44 +86,44 @@ export class RelayClient {
   }
 
   /**
-   * Ask once; if the gateway has other keys by now, once more with those.
+   * Send a request; if the gateway has changed its keys, send it once more with the new ones.
    * @param {string} method @param {string} url @param {{ headers?: [string, string][], content?: Uint8Array }} [options]
    */
   async #exchange(method, url, { headers = [], content } = {}) {
     const { origin, protocol, host, pathname, search } = new URL(url);
     /** @type {[string, string][]} */
     const lines = [...headers, ["coatcheck-padding", `${this.#least}`]];
-    const asked = { method, scheme: protocol.slice(0, -1), authority: host, path: pathname + search, headers: lines, content };
-    const size = messageSize(Math.max(encodeRequest(asked).length, this.#least - OVERHEAD), OVERHEAD);
-    const request = encodeRequest(asked, size);
+    const request = { method, scheme: protocol.slice(0, -1), authority: host, path: pathname + search, headers: lines, content };
+    const size = messageSize(Math.max(encodeRequest(request).length, this.#least - OVERHEAD), OVERHEAD);
+    const encoded = encodeRequest(request, size);
     for (let turn = 0; turn < 2; turn += 1) {
-      const sealed = await sealRequest(request, await this.#config(origin, host));
+      const sealed = await sealRequest(encoded, await this.#config(origin, host));
       const answer = await this.#at(host, { method: "POST", headers: { "content-type": REQUEST_MEDIA }, body: sealed.raw });
       const raw = await this.#read(answer);
       if (answer.ok) return decodeResponse(await sealed.open(raw));
-      // The gateway opened nothing, so that asking again is no repetition.
+      // The gateway opened nothing, so sending again is not a repetition.
       if (answer.status !== 400 || !new TextDecoder().decode(raw).includes(OHTTP_KEY)) break;
-      this.#known.delete(origin);
+      this.#configs.delete(origin);
     }
-    throw new Unavailable(`the relay does not reach ${host} now: try later; nothing is sent around the relay`);
+    throw new Unavailable(`the relay cannot reach ${host} now: try later; nothing was sent directly`);
   }
 
   async #config(origin, host) {
     const now = Date.now() / 1000;
-    if (!(this.#known.get(origin)?.until > now)) {
+    if (!(this.#configs.get(origin)?.until > now)) {
       checkApart(new URL(this.#url).hostname, new URL(origin).hostname);
       const answer = await this.#at(host, { headers: { accept: KEYS_MEDIA } });
-      if (!answer.ok) throw new Unavailable(`the relay has no keys of ${host}: try later; nothing is sent around the relay`);
+      if (!answer.ok) throw new Unavailable(`the relay has no keys of ${host}: try later; nothing was sent directly`);
       const raw = await this.#read(answer);
-      const told = answer.headers.get("coatcheck-until") ?? "";
-      const until = /^[0-9]{1,16}$/.test(told) ? Number(told) : NaN;
+      const header = answer.headers.get("coatcheck-until") ?? "";
+      const until = /^[0-9]{1,16}$/.test(header) ? Number(header) : NaN;
       const signatures = (answer.headers.get("coatcheck-signatures") ?? "").split(", ");
-      if (!Number.isSafeInteger(until)) throw new Refused(`the relay does not say when the keys for ${host} end`);
+      if (!Number.isSafeInteger(until)) throw new Refused(`the relay did not say when the keys for ${host} expire: use another relay`);
       this.#checkSigned(raw, until, signatures, origin);
-      if (!(until > now)) throw new Refused(`the relay's keys for ${host} are of yesterday: try later`);
-      this.#known.set(origin, { until, config: readKeys(raw) });
+      if (!(until > now)) throw new Refused(`the relay's keys for ${host} have expired: try later`);
+      this.#configs.set(origin, { until, config: readKeys(raw) });
     }
-    return this.#known.get(origin).config;
+    return this.#configs.get(origin).config;
   }
 
   #checkSigned(raw, until, signatures, origin) {
@@ -143,29 +139,29 @@ export class RelayClient {
       }
     };
     if (!keys.some((key) => signatures.some((signature) => holds(key, signature)))) {
-      throw new Refused(`the relay's keys for ${origin} are signed by nobody you trust in that role: nothing was sent`);
+      throw new Refused(`no key that you trust in that role signed the relay's keys for ${origin}: nothing was sent`);
     }
   }
 
-  /** Read what the relay answers: no message is longer than the largest of the ladder. */
+  /** Read the relay's answer, at most the largest of `SIZES`. */
   async #read(answer) {
     try {
       return await readBody(answer, SIZES[SIZES.length - 1], this.#url);
     } catch (error) {
       if (error instanceof Refused) throw error;
-      throw new Unavailable(`the relay ${this.#url} hangs up: try later; nothing is sent around it`);
+      throw new Unavailable(`the relay ${this.#url} closed the connection: try later; nothing was sent directly`);
     }
   }
 
   /** @param {string} host @param {{ method?: string, headers: Record<string, string>, body?: Uint8Array<ArrayBuffer> }} request */
   async #at(host, { method = "GET", headers, body }) {
-    const ask = this.#ask; // the platform's function is nobody's method
+    const fetch = this.#fetch; // must be called without a receiver
     /** @type {RequestInit} */
     const plain = { cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" };
     try {
-      return await ask(`${this.#url}/gateways/${host}`, { method, headers, body, ...plain });
+      return await fetch(`${this.#url}/gateways/${host}`, { method, headers, body, ...plain });
     } catch {
-      throw new Unavailable(`the relay ${this.#url} does not answer: try later; nothing is sent around it`);
+      throw new Unavailable(`the relay ${this.#url} does not answer: try later; nothing was sent directly`);
     }
   }
 }
@@ -178,37 +174,37 @@ function originOf(url) {
   }
 }
 
-/** Refuse a relay in the domain of the role it is to hide people from; this machine is for practice. */
-function checkApart(one, two) {
+/** Reject a relay in the same domain as the role from which it should hide people; loopback addresses are for practice. */
+function checkApart(relay, role) {
   const loopback = (host) => host === "localhost" || host === "[::1]" || /^127\./.test(host);
   const number = (host) => /^[0-9.]+$/.test(host) || host.startsWith("[");
-  if (loopback(one) || loopback(two)) return;
-  if (one === two || (!number(one) && !number(two) && domain(one) === domain(two))) {
-    throw new Misuse(`the relay ${one} and the role ${two} belong to one operator, who would see both who asks and what is asked: use a relay of somebody else`);
+  if (loopback(relay) || loopback(role)) return;
+  if (relay === role || (!number(relay) && !number(role) && domain(relay) === domain(role))) {
+    throw new Misuse(`the relay ${relay} and the role ${role} belong to one operator, who would see both who asks and what is asked: use a relay of another operator`);
   }
 }
 
 function domain(host) {
   const labels = host.replace(/\.$/, "").split(".");
-  // The last two labels of a.co.uk are a registry's and nobody's own; those of a.b.io are b's.
+  // The last two labels of a.co.uk belong to a registry; those of a.b.io belong to b.
   const registry = labels.length > 2 && labels.at(-1).length === 2 && REGISTRIES.includes(labels.at(-2));
   return labels.slice(registry ? -3 : -2).join(".");
 }
 
-/** The share of a pause of settling within which the letters of a step are posted. */
+/** The share of a pause of settling within which the client posts the letters of a step. */
 export const STEP = 0.25;
 
 /**
- * The seconds within which the times of a person's requests are drawn; 0 for at once.
+ * Return the seconds within which request times are drawn; 0 means at once.
  * @param {{ terms: any }} round @param {unknown} peer @returns {number}
  */
 export const windowOf = ({ terms }, peer) => (peer instanceof RelayClient ? terms.window ?? 0 : 0);
 
-/** Draw a time evenly between nothing and so many seconds. @param {number} seconds @param {Entropy} [entropy] @returns {number} */
+/** Draw a time uniformly between 0 and `seconds`. @param {number} seconds @param {Entropy} [entropy] @returns {number} */
 export const randomTime = (seconds, entropy = new Entropy()) => Number(entropy.integer(BigInt(Math.trunc(1000 * seconds)) + 1n)) / 1000;
 
 /**
- * Wait for a time drawn evenly between nothing and so many seconds.
+ * Wait for a time drawn uniformly between 0 and `seconds`.
  * @param {number} seconds @param {{ entropy?: Entropy, sleep?: (seconds: number) => Promise<void> }} [options] @returns {Promise<void>}
  */
 export async function waitRandomly(seconds, { entropy = new Entropy(), sleep = wait } = {}) {
@@ -216,7 +212,7 @@ export async function waitRandomly(seconds, { entropy = new Entropy(), sleep = w
 }
 
 /**
- * The pause before the next look, of the one that is due; through a relay it is drawn, from nothing to at least the window.
+ * Return the rule for the pause before the next request. Through a relay the pause is drawn, from 0 to at least the window.
  * @param {{ terms: any }} round @param {unknown} peer @returns {(due: number) => number}
  */
 export const pauseRule = (round, peer) => (due) => (peer instanceof RelayClient ? randomTime(Math.max(2 * due, windowOf(round, peer))) : due);

@@ -1,7 +1,7 @@
-// One person's part in one round over the network: join, wait, collect, write, read, settle.
+// A person's session in one round over the network: join, collect, write, read, settle. SPEC section 12.
 //
-// What is private stays in the ticket, which is stored before anything is sent. A retry sends the same bytes;
-// whatever fails, no other and no less private way is tried. SPEC section 12.
+// Private data stays in the ticket, which the session stores before it sends anything. A retry sends the same bytes.
+// Whatever fails, the session never falls back to a less private way.
 
 import { headersFor } from "./admission.js";
 import { BoardView } from "./board-view.js";
@@ -21,13 +21,13 @@ const MOST = 2000; // entries up to which the whole board is fetched, also throu
 const seconds = () => Math.floor(Date.now() / 1000);
 
 /**
- * One person's part in one round. The ticket is in the store before the report leaves, and only its bytes ever
- * leave; a visit that is made again with the same store goes on from it.
+ * One person's part in one round. The session stores the ticket before it sends the report, and sends only the
+ * ticket's bytes. A new session with the same store continues from the ticket.
  */
 export class Session {
   #trusted;
   #store;
-  #ask;
+  #fetch;
   #relay;
   /** @type {RelayClient | DirectClient | null} */
   #peer = null;
@@ -41,56 +41,56 @@ export class Session {
   /**
    * @param {string} url the round's address at its first shuffler, `https://HOST/rounds/DIGEST`
    * @param {object} options
-   * @param {import("./types.js").Trusted} options.trusted the keys that you know from elsewhere, by role
-   * @param {import("./store.js").Store | Storage} options.store where the ticket, the ledger and checkpoints are kept
-   * @param {string} [options.relay] a relay's address; then nothing ever goes another way
-   * @param {typeof globalThis.fetch} [options.ask] the platform's function for requests
+   * @param {import("./types.js").Trusted} options.trusted the keys that you got over another channel, by role
+   * @param {import("./store.js").Store | Storage} options.store where the ticket, the ledger and checkpoints are stored
+   * @param {string} [options.relay] a relay's address; every request then goes through it
+   * @param {typeof globalThis.fetch} [options.fetch] the platform's `fetch` by default
    */
-  constructor(url, { trusted, store, relay = "", ask = globalThis.fetch }) {
-    const found = /^(https?:\/\/[^/?#]+)\/rounds\/([0-9a-f]{64})\/?$/.exec(url);
-    if (!found) throw new Misuse(`${url} is no round: give https://HOST/rounds/ and the 64 digits of its terms`);
-    if (typeof ask !== "function") throw new Misuse("this platform has no function for requests: give one as `ask`");
-    this.url = `${found[1]}/rounds/${found[2]}`;
-    this.digest = found[2];
+  constructor(url, { trusted, store, relay = "", fetch = globalThis.fetch }) {
+    const match = /^(https?:\/\/[^/?#]+)\/rounds\/([0-9a-f]{64})\/?$/.exec(url);
+    if (!match) throw new Misuse(`\`url\` must be https://HOST/rounds/ and the 64 digits of the round's terms, got ${url}`);
+    if (typeof fetch !== "function") throw new Misuse("`fetch` must be a function: if this platform has none, give your own");
+    this.url = `${match[1]}/rounds/${match[2]}`;
+    this.digest = match[2];
     this.#trusted = trusted;
     this.#store = new PersonStore(store, this.digest);
     this.#relay = relay;
-    this.#ask = ask;
+    this.#fetch = fetch;
   }
 
   /**
-   * Check the terms with your own arithmetic; nothing private is touched, and nothing is stored.
+   * Check the terms and recompute their promise. Uses nothing private and stores nothing.
    * @param {{ group: string, limit: import("./types.js").Limit, patience?: number }} options
    * @returns {Promise<import("./types.js").Invitation & { phase: string }>}
    */
   async invitation({ group, limit, patience = 30 }) {
-    checkLimit(limit, "limit: the most that this round may cost");
+    checkLimit(limit, "limit", "the most that this round may cost");
     const { signed, status } = await this.#offer(patience);
-    const found = examine(signed, { group, trusted: this.#trusted, limit, now: seconds() });
-    return { ...found, phase: status?.phase ?? "open" };
+    const invitation = examine(signed, { group, trusted: this.#trusted, limit, now: seconds() });
+    return { ...invitation, phase: status?.phase ?? "open" };
   }
 
   /**
-   * Take part with a value, or go on after a crash: the stored report is sent again. Returns your address.
+   * Take part with a value, or resume after a crash by sending the stored report again. Return your address.
    * @param {import("./types.js").Value} value
    * @param {object} options
    * @param {string} options.group
    * @param {import("./types.js").Limit} options.limit the most that this round may cost
    * @param {import("./types.js").Limit} [options.budget] the most that all rounds of this store may cost; the first one fixes it
-   * @param {Uint8Array | string} [options.note] what the server is told beside the report, if the terms have room
-   * @param {string} [options.token] one token per shuffler, separated by commas, where they ask for some
-   * @param {number} [options.patience] seconds for which a role that is away is asked again
+   * @param {Uint8Array | string} [options.note] public bytes for the server beside the report, if the terms allow a note
+   * @param {string} [options.token] one token per shuffler, separated by commas, if the shufflers require tokens
+   * @param {number} [options.patience] seconds for which to retry a role that does not answer
    */
   async join(value, { group, limit, budget, note = "", token = "", patience = 60 }) {
     const invitation = await this.invitation({ group, limit, patience });
-    const headers = headersFor(invitation.round, token); // who has none spends nothing
+    const headers = headersFor(invitation.round, token); // before spending: without a token nothing is spent
     let ticket = await this.#store.ticket();
     const resumed = Boolean(ticket);
     if (!ticket) {
-      if (invitation.phase !== "open") throw new Refused(`the round takes no reports now, it is ${invitation.phase}: nothing was spent`);
-      const book = await this.#store.ledger(budget);
-      ({ ticket } = await join(invitation, value, { note: bytes(note) }));
-      spend(book, ticket, invitation); // refuses before anything is kept
+      if (invitation.phase !== "open") throw new Refused(`the round takes no reports now, its phase is ${invitation.phase}: nothing was spent`);
+      const ledger = await this.#store.ledger(budget);
+      ({ ticket } = await join(invitation, value, { note: toBytes(note) }));
+      spend(ledger, ticket, invitation); // refuses before anything is stored
       const board = await this.#board();
       await retry(() => board.terms(), patience);
       await this.#store.saveTerms({ signed: this.#signed, relay: this.#relay });
@@ -101,16 +101,16 @@ export class Session {
     return this.address();
   }
 
-  /** Your one-time address in this round. @returns {Promise<string>} */
+  /** Return your one-time address in this round. @returns {Promise<string>} */
   async address() {
     return addressOfTicket(await this.#ticket(), await this.round());
   }
 
   /**
-   * Wait for the round's end, check that the board shows the same to everybody, and open your answer. The ledger is
-   * told first how the round ended. A round that was not answered is `Refused`, in the words of whoever ended it.
+   * Wait for the round's outcome, check that the board shows everybody the same, and open your answer. Records the
+   * outcome in the ledger first. Throws `Refused` if the round was not answered, with the signed reason.
    *
-   * Through a relay one entry with its proof is fetched where the board is large, else the whole board.
+   * Fetches the whole board; through a relay, if the board is large, one entry with its proof.
    * @param {{ patience?: number, retrieval?: "by-size" | "whole" | "entry" }} [options]
    * @returns {Promise<import("./types.js").Answer>}
    */
@@ -118,17 +118,17 @@ export class Session {
     const ticket = await this.#ticket();
     const round = await this.round();
     const peer = await this.#client();
-    if (!["by-size", "whole", "entry"].includes(retrieval)) throw new Misuse(`retrieval is by-size, whole or entry, not ${retrieval}`);
+    if (!["by-size", "whole", "entry"].includes(retrieval)) throw new Misuse(`\`retrieval\` must be by-size, whole or entry, got ${retrieval}`);
     if (retrieval === "entry" && !(peer instanceof RelayClient)) {
-      throw new Misuse("asking for your entry directly shows which one is yours: give a relay, or fetch the whole board");
+      throw new Misuse("a direct request for your entry would reveal which one is yours: give a `relay`, or fetch the whole board");
     }
     const slowly = { growth: 1.3, draw: pauseRule(round, peer) };
-    const heading = await retry(() => this.#shown(() => peer.get(`${round.atBoard}/heading`)), patience, slowly);
+    const heading = await retry(() => this.#afterOutcome(() => peer.get(`${round.atBoard}/heading`)), patience, slowly);
     await this.#waitRandomly();
-    const entries = readHeading(heading, round).sizes.reduce((sum, one) => sum + one, 0);
+    const entries = readHeading(heading, round).sizes.reduce((sum, size) => sum + size, 0);
     const large = retrieval === "entry" || (retrieval === "by-size" && entries > MOST);
     if (entries && large && peer instanceof RelayClient) return this.#collectEntry(ticket, patience, slowly);
-    const raw = await retry(() => this.#shown(() => peer.whole(`${round.atBoard}/bulletin`)), patience, slowly);
+    const raw = await retry(() => this.#afterOutcome(() => peer.whole(`${round.atBoard}/bulletin`)), patience, slowly);
     const board = await this.#board();
     await retry(() => board.check(raw), patience, slowly);
     await this.#recordOutcome(ticket, raw);
@@ -141,10 +141,10 @@ export class Session {
    * @param {string | Uint8Array} body @param {Uint8Array} to @param {{ patience?: number }} [options]
    */
   async write(body, to, { patience = 60 } = {}) {
-    if (!(to instanceof Uint8Array)) throw new Misuse("a letter goes to a partner's contact: give `answer.partners[0].contact`");
+    if (!(to instanceof Uint8Array)) throw new Misuse("`to` must be a partner's contact, such as `answer.partners[0].contact`");
     const round = await this.round();
-    const { posting, stamped, ticket } = await write(await this.#ticket(), bytes(body), to, round);
-    await this.#store.saveTicket(ticket); // first: a counter that was used must never be used again
+    const { posting, stamped, ticket } = await write(await this.#ticket(), toBytes(body), to, round);
+    await this.#store.saveTicket(ticket); // first: a used counter must never be used again
     await this.#waitRandomly();
     const board = await this.#board();
     const place = await retry(() => board.post([stamped]), patience);
@@ -152,7 +152,7 @@ export class Session {
   }
 
   /**
-   * Fetch the letters, all of the round or through a relay yours, and read those to you that are new.
+   * Fetch the round's letters (through a relay, only yours) and read the new ones to you.
    * @param {{ patience?: number }} [options]
    * @returns {Promise<{ contact: Uint8Array, address: string, body: Uint8Array, text: string | null }[]>}
    */
@@ -161,33 +161,33 @@ export class Session {
     const [round, board, peer] = [await this.round(), await this.#board(), await this.#client()];
     await this.#waitRandomly();
     await retry(() => board.follow(), patience);
-    const mine = peer instanceof RelayClient ? await this.address() : ""; // it hides whose letters are asked for
-    const inbox = await read(ticket, await retry(() => board.letters(0, mine), patience), round);
+    const recipient = peer instanceof RelayClient ? await this.address() : ""; // a relay hides who asks
+    const inbox = await read(ticket, await retry(() => board.letters(0, recipient), patience), round);
     await this.#store.saveTicket(inbox.ticket);
-    return inbox.letters.map(({ sender, body }) => ({ contact: sender.raw, address: hex(sender.address), body, text: spelled(body) }));
+    return inbox.letters.map(({ sender, body }) => ({ contact: sender.raw, address: hex(sender.address), body, text: decodeText(body) }));
   }
 
   /**
-   * Settle with the candidates of your answer, or go on after a crash; whom you meet, and what they told you.
+   * Settle with the candidates of your answer, or resume after a crash. Return your partners and what they wrote.
    * @param {number[]} place @param {{ words?: string | Uint8Array, patience?: number, look?: number }} [options]
    * @returns {Promise<{ partners: string[], contacts: Uint8Array[], words: { contact: Uint8Array, body: Uint8Array }[] }>}
    */
   async settle(place, { words = "", patience = 600, look = 1 } = {}) {
     const [ticket, round] = [await this.#ticket(), await this.round()];
     const answer = this.#answer ?? await this.collect({ patience });
-    const options = { round, sizes: answer.sizes, words: bytes(words), board: await this.#board(), look, patience };
-    const side = await settleByLetter(ticket, place, answer, { ...options, keep: (one) => this.#store.saveTicket(one) });
+    const options = { round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), look, patience };
+    const side = await settleByLetter(ticket, place, answer, { ...options, save: (changed) => this.#store.saveTicket(changed) });
     return { partners: side.machine.partners.map(hex), contacts: side.partners, words: side.words };
   }
 
-  /** What all rounds of this store have cost so far, of how much; null before the first one. */
+  /** Return what all rounds of this store have cost so far, and the limit; null before the first one. */
   async spent() {
     if (!await this.#store.hasLedger()) return null;
     const ledger = await this.#store.ledger();
     return { ...spent(ledger), rounds: ledger.entries.length, of: { epsilon: ledger.epsilon, delta: ledger.delta } };
   }
 
-  /** The terms that you joined on, or would join on; checked. @returns {Promise<import("./types.js").Round>} */
+  /** Return the verified terms that you joined, or would join. @returns {Promise<import("./types.js").Round>} */
   async round() {
     if (this.#round) return this.#round;
     const stored = await this.#store.terms();
@@ -196,21 +196,21 @@ export class Session {
     return this.round();
   }
 
-  // -- what the visit knows
+  // -- the state of the session
 
   async #ticket() {
     const ticket = await this.#store.ticket();
-    if (!ticket) throw new Misuse("you have no ticket of this round in this store: join first");
+    if (!ticket) throw new Misuse("this store has no ticket of this round: join first");
     return ticket;
   }
 
   #accept(signed) {
     const round = verifySignatures(signed, this.#trusted);
     if (round.address !== this.url) {
-      throw new Refused(`the terms are of the round at ${round.address}, not at ${this.url}: ask whoever told you this address for the right one`);
+      throw new Refused(`these terms belong to the round at ${round.address}, not at ${this.url}: ask for the right address`);
     }
     if (this.#peer instanceof RelayClient) {
-      this.#peer.know(round.terms.shufflers.map((one) => one.url));
+      this.#peer.know(round.terms.shufflers.map((party) => party.url));
       this.#peer.level(Math.max(round.document.length + 1024, ...round.terms.groups.map((_, group) => round.uploadSize(group))));
     }
     this.#signed = signed;
@@ -218,24 +218,24 @@ export class Session {
     return round;
   }
 
-  /** Fetch the terms of the round and where it stands; what was joined on before must be the same. */
+  /** Fetch the round's terms and status; refuse terms other than the ones joined before. */
   async #offer(patience) {
     const peer = await this.#client();
-    const { signed, status } = offered(await retry(() => peer.get(this.url), patience), this.url);
+    const { signed, status } = parseOffer(await retry(() => peer.get(this.url), patience), this.url);
     const before = this.#signed ?? (await this.#store.terms())?.signed;
     if (before && before.document !== signed.document) {
-      throw new Refused("the shuffler shows other terms now than before: keep both as proof");
+      throw new Refused("the shuffler shows other terms than before: keep both as proof of equivocation");
     }
     this.#accept(signed);
     return { signed, status };
   }
 
-  /** Whoever asks for this person: the relay of this visit or of an earlier run, else nobody between. */
+  /** Return the client for requests: through the relay of this session or of an earlier run, otherwise direct. */
   async #client() {
     if (!this.#peer) {
       this.#relay ||= (await this.#store.terms())?.relay ?? "";
-      const through = { first: this.url, trusted: this.#trusted, ask: this.#ask };
-      this.#peer = this.#relay ? new RelayClient(this.#relay, through) : new DirectClient({ ask: this.#ask });
+      const options = { first: this.url, trusted: this.#trusted, fetch: this.#fetch };
+      this.#peer = this.#relay ? new RelayClient(this.#relay, options) : new DirectClient({ fetch: this.#fetch });
       if (this.#signed) this.#accept(this.#signed);
     }
     return this.#peer;
@@ -252,93 +252,93 @@ export class Session {
 
   async #collectEntry(ticket, patience, slowly) {
     const [round, board, address] = [await this.round(), await this.#board(), await this.address()];
-    const shown = await retry(() => board.entry(ticket.group, address), patience, slowly);
-    if (!shown) {
-      throw new Refused(`the board says that your address ${address} is not on it: fetch the whole board to see for yourself, with retrieval "whole"`);
+    const entry = await retry(() => board.entry(ticket.group, address), patience, slowly);
+    if (!entry) {
+      throw new Refused(`the board says that it has no entry for your address ${address}: check this with \`retrieval\` "whole", which fetches the whole board`);
     }
-    await this.#recordOutcome(ticket, shown.heading);
-    this.#answer = await openEntry(ticket, shown, round);
+    await this.#recordOutcome(ticket, entry.heading);
+    this.#answer = await openEntry(ticket, entry, round);
     return this.#answer;
   }
 
-  /** Tell the ledger how the round ended, from a bulletin or its head. */
+  /** Record the outcome in the ledger, from a bulletin or its heading. */
   async #recordOutcome(ticket, raw) {
     if (!await this.#store.hasLedger()) return;
-    const end = outcomeOf(ticket, raw, await this.round());
-    await this.#store.updateLedger((book) => recordOutcome(book, ticket, end));
+    const outcome = outcomeOf(ticket, raw, await this.round());
+    await this.#store.updateLedger((ledger) => recordOutcome(ledger, ticket, outcome));
   }
 
-  /** Enter the round into the ledger; the same bytes cost nothing again. A new ticket that it refuses is removed. */
+  /** Add the round to the ledger; the same bytes cost nothing again. Remove a new ticket that the ledger refuses. */
   async #recordCost(ticket, invitation, { budget, resumed }) {
     try {
-      await this.#store.updateLedger((book) => spend(book, ticket, invitation), budget);
+      await this.#store.updateLedger((ledger) => spend(ledger, ticket, invitation), budget);
     } catch (error) {
       if (error instanceof Refused && !resumed) await this.#store.removeTicket();
       throw error;
     }
   }
 
-  /** Register the traps, then send the upload, until every shuffler has signed for its part. */
+  /** Register the traps, then send the upload, until every shuffler has signed a receipt. */
   async #upload(ticket, { headers, patience, resumed }) {
     if (ticket.receipt.length) return;
     const [round, peer] = [await this.round(), await this.#client()];
-    let maybe = resumed; // whether the report may have reached the first shuffler
+    let mayBeSent = resumed; // whether the report may have reached the first shuffler
     const send = async (hop, body) => {
       const { url } = round.terms.shufflers[hop];
       await this.#waitRandomly();
       return retry(() => peer.send(`${url}/rounds/${this.digest}/uploads`, body, headers[hop]).catch((error) => {
-        maybe ||= hop === 0 && error instanceof Unavailable && ![425, 429].includes(error.status ?? 0);
+        mayBeSent ||= hop === 0 && error instanceof Unavailable && ![425, 429].includes(error.status ?? 0);
         throw error;
       }), patience);
     };
-    let kept = ticket;
-    for (let hop = 1 + kept.registered.length; hop < headers.length; hop += 1) {
-      kept = await this.#store.saveTicket(addRegistrationReceipt(kept, await send(hop, kept.registrations[hop - 1]), round));
+    let current = ticket;
+    for (let hop = 1 + current.registered.length; hop < headers.length; hop += 1) {
+      current = await this.#store.saveTicket(addRegistrationReceipt(current, await send(hop, current.registrations[hop - 1]), round));
     }
     let receipt;
     try {
-      receipt = await send(0, kept.upload);
+      receipt = await send(0, current.upload);
     } catch (error) {
-      // An answer was lost and the round closed meanwhile: collecting tells whether the report is in.
-      if (maybe && !(error instanceof Unavailable)) return;
+      // An answer was lost and the round closed meanwhile: `collect` finds out whether the report was received.
+      if (mayBeSent && !(error instanceof Unavailable)) return;
       throw error;
     }
-    await this.#store.saveTicket(addReceipt(kept, receipt, round));
+    await this.#store.saveTicket(addReceipt(current, receipt, round));
   }
 
-  /** Fetch what the board has once the round has ended, or say by when it must, or who owes it. */
-  async #shown(fetched) {
+  /** Fetch a document that the board has once the round has ended; otherwise say when it is due, or who failed to publish it. */
+  async #afterOutcome(request) {
     try {
-      return await fetched();
+      return await request();
     } catch (error) {
       if (/** @type {any} */ (error).status !== 404) throw error;
     }
     const round = await this.round();
     const by = new Date(round.endDue * 1000).toISOString();
-    if (seconds() < round.endDue) throw new Unavailable(`the round has not ended, and must by ${by}: your ticket waits`);
-    throw new Refused(`the board shows no signed end of this round, due by ${by}: the server ${round.terms.server.name} owes it; your ledger counts the round with its local ε until then`);
+    if (seconds() < round.endDue) throw new Unavailable(`the round has not ended; its outcome is due by ${by}: keep your ticket and try later`);
+    throw new Refused(`the board shows no signed outcome of this round, which was due by ${by}: ask the operator of the server ${round.terms.server.name}; until it appears, your ledger counts the round with its local ε`);
   }
 }
 
-function offered(raw, url) {
-  let found = null;
+function parseOffer(raw, url) {
+  let offer = null;
   try {
-    found = parse(text(raw));
+    offer = parse(text(raw));
   } catch {
-    // no JSON: the sentence below says so
+    // not JSON: refused below
   }
-  if (typeof found?.signed?.document !== "string") throw new Refused(`${url} is no round of a shuffler: ask for the right address`);
-  return found;
+  if (typeof offer?.signed?.document !== "string") throw new Refused(`${url} is not a round at a shuffler: ask for the right address`);
+  return offer;
 }
 
 /** @param {string | Uint8Array} body */
-function bytes(body) {
+function toBytes(body) {
   if (typeof body === "string") return utf8(body);
   if (body instanceof Uint8Array) return body;
-  throw new Misuse("what is sent is a text or a Uint8Array");
+  throw new Misuse("expected a string or a Uint8Array");
 }
 
-function spelled(body) {
+function decodeText(body) {
   try {
     return text(body);
   } catch {

@@ -1,9 +1,7 @@
-// The steps of settling, the bodies of its letters, and what a ticket keeps of it. SPEC section 15.
+// Settling: its steps, the bodies of its letters, and one person's state machine. SPEC section 15.
 //
-// Settling: one person's side as a plain state machine over lists of candidates. SPEC section 15.
-//
-// Everybody writes the same number of letters of one size at every step, whatever they decide. Keys,
-// seals and the board are in candidates.js.
+// At every step everybody writes the same number of letters of one size, whatever they decide. Keys, seals and
+// the board are in candidates.js.
 
 import { hmac } from "@noble/hashes/hmac.js";
 import { sha256 } from "@noble/hashes/sha2.js";
@@ -17,9 +15,9 @@ export const TAG = 16;
 /** "I am free and here"; "I ask you", or "I hold you"; "I would take you". */
 export const [HERE, YOURS, WOULD] = [1, 2, 4];
 const HEAD = 3;
-const LAST = 2 ** 31 - 8; // so that the cells around it have numbers of 32 bits, too
+const LAST = 2 ** 31 - 8; // so that the cells around it also fit into 32 bits
 
-/** The steps for so many times of asking with each list; each has its kind and its list's number. */
+/** Return the steps, given how often to ask with each list; each step has a kind and the number of its list. */
 export function schedule(asks) {
   const of = (times) => ["places", ...Array.from({ length: times }, () => ["ask", "answer"]).flat(), "tag", "close"];
   const steps = asks.flatMap((times, turn) => of(times).map((kind) => ({ kind, turn })));
@@ -37,20 +35,20 @@ export function prf(key, label, data = new Uint8Array()) {
 /** Divide and round down, as exactly as floats allow: Python's `//`. */
 function floorDivide(value, side) {
   const rest = value % side;
-  let found = (value - rest) / side;
-  if (rest && rest < 0 !== side < 0) found -= 1;
-  return found - Math.floor(found) > 0.5 ? Math.floor(found) + 1 : Math.floor(found);
+  let quotient = (value - rest) / side;
+  if (rest && rest < 0 !== side < 0) quotient -= 1;
+  return quotient - Math.floor(quotient) > 0.5 ? Math.floor(quotient) + 1 : Math.floor(quotient);
 }
 
-/** Round a place to its cell: the number of the cell on each axis. */
+/** Return the cell of a place: one number per axis. */
 export function cellOf(place, scale, side) {
   if (!Array.isArray(place) || !place.length || !place.every(Number.isFinite)) {
-    throw new Misuse("say where you are, as a list of numbers, one per coordinate");
+    throw new Misuse("`place` must be a list of numbers, one per coordinate");
   }
   const factors = scale?.length ? Array.from(scale) : place.map(() => 1);
-  if (factors.length !== place.length) throw new Refused("the terms give this place no cell: they have another number of axes");
+  if (factors.length !== place.length) throw new Refused("this place has another number of axes than the terms");
   const cell = place.map((x, axis) => floorDivide(x * factors[axis], side));
-  if (!cell.every((number) => Math.abs(number) <= LAST)) throw new Refused("the cells of this round are too small for this place: do not settle here");
+  if (!cell.every((number) => Math.abs(number) <= LAST)) throw new Refused("the cells of this round are too small for this place: do not settle in this round");
   return cell;
 }
 
@@ -63,12 +61,12 @@ export function writeCell(cell) {
 
 export const wordSize = (axes) => HEAD + HALF + 4 * axes;
 
-/** Write the body of a letter for a step; of nobody who is free, all zeros. */
+/** Encode the body of a letter for a step; all zeros if the sender is not free. */
 export function writeWord(step, said, { half = new Uint8Array(HALF), cell }) {
   return concat(byte(MARK, step, said), half, writeCell(cell));
 }
 
-/** Read what a body of the right size says. */
+/** Decode a body of the right size. */
 export function readWord(body) {
   const raw = new DataView(body.buffer, body.byteOffset + HEAD + HALF);
   const axes = (body.length - HEAD - HALF) / 4;
@@ -76,12 +74,12 @@ export function readWord(body) {
   return { step: body[1], said: body[2], half: body.slice(HEAD, HEAD + HALF), cell };
 }
 
-export const half = (secret, who) => prf(secret, "half", who).slice(0, HALF);
+export const half = (secret, recipient) => prf(secret, "half", recipient).slice(0, HALF);
 
-/** The tag by which a sender names the other owner of a pair's key. */
+/** Return the tag by which a sender names the other owner of a pair's key. */
 export const pairTag = (key, turn, sender) => prf(key, "tag", concat(byte(turn), sender)).slice(0, TAG);
 
-/** How far a person is: all that a ticket keeps of settling. */
+/** Return the progress of a person who begins to settle; the ticket stores it. */
 export function newProgress(cell, begun) {
   return {
     cell, begun, step: 0, read: 0, heard: {}, notices: [], chosen: [], points: {}, replies: {},
@@ -89,15 +87,15 @@ export function newProgress(cell, begun) {
   };
 }
 
-const mapped = (record, work) => Object.fromEntries(Object.entries(record ?? {}).map(([who, one]) => [who, work(one)]));
+const mapped = (record, work) => Object.fromEntries(Object.entries(record ?? {}).map(([address, entry]) => [address, work(entry)]));
 
-/** Progress as the JSON that the Python side reads and writes. */
+/** Return progress as the JSON that the Python client reads and writes. */
 export function writeProgress(progress) {
   const { heard, notices, chosen, points, replies, words, placed, outbox } = progress;
   return {
     ...progress,
     heard: mapped(heard, (word) => [word.step, word.said, base64(word.half), word.cell]),
-    notices: notices.map((one) => [base64(one.sender), one.step, base64(one.tag)]),
+    notices: notices.map((notice) => [base64(notice.sender), notice.step, base64(notice.tag)]),
     chosen: chosen.map(base64),
     points: mapped(points, base64),
     replies: mapped(replies, base64),
@@ -112,7 +110,7 @@ export function readProgress(raw) {
   return {
     ...newProgress(raw.cell, raw.begun ?? 0),
     ...raw,
-    heard: mapped(raw.heard, ([step, said, spelled, cell]) => ({ step, said, half: unbase64(spelled), cell })),
+    heard: mapped(raw.heard, ([step, said, encoded, cell]) => ({ step, said, half: unbase64(encoded), cell })),
     notices: list("notices").map(([sender, step, tag]) => ({ sender: unbase64(sender), step, tag: unbase64(tag) })),
     chosen: list("chosen").map(unbase64),
     points: mapped(raw.points, unbase64),
@@ -123,10 +121,10 @@ export function readProgress(raw) {
   };
 }
 
-const SILENCES = 2; // as many letters missing in a row, and the candidate is gone
+const SILENCES = 2; // after this many missing letters in a row, a candidate counts as gone
 
 export class Settling {
-  /** `lists` has for each pass the addresses of the candidates; nobody is in two of them. */
+  /** `lists` holds the candidates' addresses for each pass; no address is in two lists. */
   constructor(progress, { address, asks, lists, secret, steps }) {
     this.progress = progress;
     this.address = address;
@@ -135,35 +133,35 @@ export class Settling {
     this.secret = secret;
     this.steps = steps;
     this.keys = new Map();
-    this.turns = new Map(lists.flatMap((names, turn) => names.map((who) => [hex(who), turn])));
-    this.order = new Map(progress.notices.map((one, at) => [`${hex(one.sender)}/${one.step}`, at]));
+    this.turns = new Map(lists.flatMap((names, turn) => names.map((candidate) => [hex(candidate), turn])));
+    this.order = new Map(progress.notices.map((notice, at) => [`${hex(notice.sender)}/${notice.step}`, at]));
   }
 
   get done() {
     return this.progress.step >= this.steps.length;
   }
 
-  /** Whether a side writes at a step. */
+  /** Return whether a side writes at a step. */
   speaks(index, asks) {
     const { kind } = this.steps[index];
     if (kind === "ask") return asks;
     return kind === "answer" ? !asks : true;
   }
 
-  /** Whether the next step may begin: all have written, or it is late; one's own notices must be there. */
+  /** Return whether the next step may begin: all have written, or it is late. The own notices must be on the board. */
   ready({ late = false } = {}) {
     const before = this.progress.step - 1;
     if (before < 0) return true;
     const step = this.steps[before];
     if (isNotice(step) && !this.posted(this.address, before)) return false;
     if (late || step.kind === "close") return true;
-    const there = this.lists[step.turn].filter((who) => !this.missed(who, before));
-    if (step.kind === "tag") return there.every((who) => this.posted(who, before));
+    const present = this.lists[step.turn].filter((candidate) => !this.missed(candidate, before));
+    if (step.kind === "tag") return present.every((candidate) => this.posted(candidate, before));
     if (!this.speaks(before, !this.asks)) return true;
-    return there.every((who) => (this.word(who)?.step ?? -1) >= before);
+    return present.every((candidate) => (this.word(candidate)?.step ?? -1) >= before);
   }
 
-  /** Write the letters of the next step and go on; one to one's own address is a public notice. */
+  /** Write the letters of the next step and advance; a letter to the own address is a public notice. */
   speak(words = new Uint8Array()) {
     const index = this.progress.step;
     const { kind, turn } = this.steps[index];
@@ -173,24 +171,24 @@ export class Settling {
     if (kind === "close") return [[this.address, head]];
     const { partner } = this;
     if (kind === "words") {
-      const mine = (who) => partner && equal(who, partner);
-      return this.lists.flat().map((who) => [who, concat(head, mine(who) ? words : new Uint8Array())]);
+      const isPartner = (candidate) => partner && equal(candidate, partner);
+      return this.lists.flat().map((candidate) => [candidate, concat(head, isPartner(candidate) ? words : new Uint8Array())]);
     }
     if (!this.speaks(index, this.asks)) return [];
     const chosen = !partner && kind !== "places" ? this.choice(turn) : null;
-    return this.lists[turn].map((who) => [who, this.body(index, who, chosen, Boolean(partner))]);
+    return this.lists[turn].map((candidate) => [candidate, this.body(index, candidate, chosen, Boolean(partner))]);
   }
 
-  body(index, who, chosen, dummy) {
+  body(index, candidate, chosen, dummy) {
     const { cell } = this.progress;
     if (dummy) return writeWord(index, 0, { cell: cell.map(() => 0) });
     let said = HERE;
-    if (chosen && equal(who, chosen)) said |= YOURS;
-    if (this.steps[index].kind === "answer" && (!chosen || this.nearer(who, chosen))) said |= WOULD;
-    return writeWord(index, said, { half: half(this.secret, who), cell });
+    if (chosen && equal(candidate, chosen)) said |= YOURS;
+    if (this.steps[index].kind === "answer" && (!chosen || this.nearer(candidate, chosen))) said |= WOULD;
+    return writeWord(index, said, { half: half(this.secret, candidate), cell });
   }
 
-  /** Take in a candidate's letter; drop and count it if it does not belong here. */
+  /** Process a candidate's letter; drop and count it if it is not valid at this step. */
   receive(sender, body) {
     const reason = this.wrong(sender, body) || this.stale(sender, body);
     if (reason) return this.drop(reason);
@@ -223,12 +221,12 @@ export class Settling {
     return !same && last.said & word.said & HERE ? "changed" : "";
   }
 
-  /** Take in a public notice, in the order of the board; the first of each step counts. */
+  /** Process a public notice, in the board's order; the first of each step counts. */
   notice(sender, body) {
     const step = this.stepOf(body);
-    const own = equal(sender, this.address);
+    const isOwn = equal(sender, this.address);
     let reason = "";
-    if (!own && !this.turns.has(hex(sender))) reason = "sender";
+    if (!isOwn && !this.turns.has(hex(sender))) reason = "sender";
     else if (!step || !isNotice(step)) reason = "step";
     else if (body.length !== 2 + (step.kind === "tag" ? TAG : 0)) reason = "size";
     else if (this.posted(sender, body[1])) reason = "repeated";
@@ -253,39 +251,39 @@ export class Settling {
     return partner ? [partner] : [];
   }
 
-  /** The partner's address, as soon as it is certain. */
+  /** Return the partner's address as soon as it is certain. */
   get partner() {
     for (let turn = 0; turn < this.progress.chosen.length; turn += 1) {
-      const found = this.verdict(turn);
-      if (found) return found;
+      const partner = this.verdict(turn);
+      if (partner) return partner;
     }
     return null;
   }
 
-  /** With whom a pass has paired the person, by the board alone: whoever reads the same log finds the same. */
+  /** Return the partner of a pass, from the board alone: everybody who reads the same log finds the same pair. */
   verdict(turn) {
     const chosen = this.progress.chosen[turn];
     const [tagged, closed] = this.noticesOf(turn);
     if (!chosen?.length || !this.posted(this.address, closed)) return null;
     const both = [this.address, chosen];
-    const first = Math.min(...both.map((who) => this.at(who, closed)));
+    const first = Math.min(...both.map((owner) => this.at(owner, closed)));
     const key = this.pairKey(chosen);
-    const named = both.every((who) => {
-      const place = this.at(who, tagged);
-      return place < first && key && equal(this.progress.notices[place].tag, pairTag(key, turn, who));
+    const named = both.every((owner) => {
+      const place = this.at(owner, tagged);
+      return place < first && key && equal(this.progress.notices[place].tag, pairTag(key, turn, owner));
     });
     return named ? chosen : null;
   }
 
-  /** Whom to ask, or whom of those who ask to hold, by everybody's last word. */
+  /** Return the candidate to ask, or the one to hold among those who ask, from everybody's last letter. */
   choice(turn) {
-    const there = this.lists[turn].filter((who) => this.free(who));
-    const theirs = there.filter((who) => this.said(who, YOURS));
-    if (!this.asks || theirs.length) return this.nearest(theirs);
-    return this.nearest(there.filter((who) => this.open(who)));
+    const present = this.lists[turn].filter((candidate) => this.free(candidate));
+    const interested = present.filter((candidate) => this.said(candidate, YOURS));
+    if (!this.asks || interested.length) return this.nearest(interested);
+    return this.nearest(present.filter((candidate) => this.open(candidate)));
   }
 
-  /** Fix whom this pass is for, and give the tag that names them to them alone. */
+  /** Fix the choice of this pass, and return the tag that names the candidate to that candidate alone. */
   tag(turn) {
     let chosen = this.partner ? null : this.choice(turn);
     if (this.asks && chosen && !this.said(chosen, YOURS)) chosen = null;
@@ -294,29 +292,29 @@ export class Settling {
     return key ? pairTag(key, turn, this.address) : prf(this.secret, "nobody", byte(turn)).slice(0, TAG);
   }
 
-  word(who) {
-    return this.progress.heard[hex(who)];
+  word(candidate) {
+    return this.progress.heard[hex(candidate)];
   }
 
-  said(who, what) {
-    return Boolean((this.word(who)?.said ?? 0) & what);
+  said(candidate, what) {
+    return Boolean((this.word(candidate)?.said ?? 0) & what);
   }
 
-  /** Whether a candidate would take the person, or has not said. */
-  open(who) {
-    const word = this.word(who);
+  /** Return whether a candidate would take the person, or has not said. */
+  open(candidate) {
+    const word = this.word(candidate);
     return Boolean(word) && (this.steps[word.step].kind === "places" || Boolean(word.said & WOULD));
   }
 
-  free(who) {
-    return this.said(who, HERE) && this.missed(who, this.progress.step) < SILENCES;
+  free(candidate) {
+    return this.said(candidate, HERE) && this.missed(candidate, this.progress.step) < SILENCES;
   }
 
-  /** Count the letters that a candidate should have written since the last one, to a step. */
-  missed(who, until) {
-    const turn = this.turns.get(hex(who));
+  /** Count the letters that a candidate should have written after the last one, up to a step. */
+  missed(candidate, until) {
+    const turn = this.turns.get(hex(candidate));
     let count = 0;
-    for (let index = (this.word(who)?.step ?? -1) + 1; index < until; index += 1) {
+    for (let index = (this.word(candidate)?.step ?? -1) + 1; index < until; index += 1) {
       const step = this.steps[index];
       count += Number(step.turn === turn && isTalk(step) && this.speaks(index, !this.asks));
     }
@@ -324,46 +322,46 @@ export class Settling {
   }
 
   nearest(names) {
-    return names.reduce((best, who) => (best && this.apart(who, best) >= 0 ? best : who), null);
+    return names.reduce((best, candidate) => (best && this.apart(candidate, best) >= 0 ? best : candidate), null);
   }
 
-  nearer(who, other) {
-    return Boolean(this.word(who)) && this.apart(who, other) < 0;
+  nearer(candidate, other) {
+    return Boolean(this.word(candidate)) && this.apart(candidate, other) < 0;
   }
 
-  /** Order two candidates by their distance in cells; equal ones by what both drew. */
-  apart(who, other) {
-    const [a, b] = [this.distance(who), this.distance(other)];
+  /** Compare two candidates by distance in cells, then by the pair keys. */
+  apart(candidate, other) {
+    const [a, b] = [this.distance(candidate), this.distance(other)];
     if (a !== b) return a < b ? -1 : 1;
-    return compare(this.pairKey(who), this.pairKey(other));
+    return compare(this.pairKey(candidate), this.pairKey(other));
   }
 
-  distance(who) {
-    const { cell } = this.word(who);
+  distance(candidate) {
+    const { cell } = this.word(candidate);
     return this.progress.cell.reduce((sum, number, axis) => sum + BigInt(number - cell[axis]) ** 2n, 0n);
   }
 
-  pairKey(who) {
-    const word = this.word(who);
+  pairKey(candidate) {
+    const word = this.word(candidate);
     if (!word) return null;
-    const name = `${hex(who)}/${hex(word.half)}`;
+    const name = `${hex(candidate)}/${hex(word.half)}`;
     if (!this.keys.has(name)) {
-      const halves = [[this.address, half(this.secret, who)], [who, word.half]].sort(([a], [b]) => compare(a, b));
-      this.keys.set(name, prf(concat(...halves.map(([, one]) => one)), "pair"));
+      const halves = [[this.address, half(this.secret, candidate)], [candidate, word.half]].sort(([a], [b]) => compare(a, b));
+      this.keys.set(name, prf(concat(...halves.map(([, bytes]) => bytes)), "pair"));
     }
     return this.keys.get(name);
   }
 
-  posted(who, step) {
-    return this.order.has(`${hex(who)}/${step}`);
+  posted(sender, step) {
+    return this.order.has(`${hex(sender)}/${step}`);
   }
 
-  /** The place of somebody's notice among all that count; behind all, if there is none. */
-  at(who, step) {
-    return this.order.get(`${hex(who)}/${step}`) ?? Infinity;
+  /** Return the place of a sender's notice among all that count; Infinity if there is none. */
+  at(sender, step) {
+    return this.order.get(`${hex(sender)}/${step}`) ?? Infinity;
   }
 
-  /** The steps of the tag and the close of a pass. */
+  /** Return the steps of the tag and the close of a pass. */
   noticesOf(turn) {
     const tag = this.steps.findIndex((step) => step.kind === "tag" && step.turn === turn);
     return [tag, tag + 1];

@@ -1,6 +1,7 @@
-// Sphere response: a public codebook of directions, as coatcheck/randomizers/codewords.py, bit for bit.
+// Sphere response and its public codebook of directions. SPEC section 13.
 //
-// All numbers here are whole and below 2^53, so floats hold them exactly. SPEC section 13.
+// Bit for bit the same as coatcheck/randomizers/sphere.py. All numbers are integers below 2^53, which floats represent
+// exactly.
 
 import { chacha20 } from "@noble/ciphers/chacha.js";
 import { countedLaw, headsFor } from "./biased-coin.js";
@@ -24,12 +25,12 @@ const UPPER = [
   108, 127,
 ];
 
-/** The first bytes of the public stream of a text, the same on every machine. */
+/** Return the first bytes of the public stream of a text, the same on every machine. */
 function stream(text, size) {
   return chacha20(sha256(utf8(text)), new Uint8Array(12), new Uint8Array(size));
 }
 
-/** Every codeword in one row of small integers, and by how much its score is multiplied. */
+/** Return all codewords in one array of small integers, and the factor of each one's score. */
 function codewords(seed, width, size) {
   const drawn = stream(`coatcheck sphere codewords ${seed}`, size * width);
   const entries = Int8Array.from(drawn, (byte) => (byte < 128 ? UPPER[byte] : -UPPER[byte - 128]));
@@ -41,7 +42,7 @@ function codewords(seed, width, size) {
   return { entries, factors };
 }
 
-/** The square root of a whole number below 2^53, rounded down. */
+/** Return the square root of an integer below 2^53, rounded down. */
 function root(square) {
   const near = Math.floor(Math.sqrt(square));
   return near * near > square ? near - 1 : near;
@@ -49,11 +50,11 @@ function root(square) {
 
 /** Lift a lattice point of the ball to the sphere of one dimension more. */
 function lifted(point, half) {
-  if (!isWithin(point, 2, half)) throw new Misuse("this is not a point of the lattice: snap the value first");
+  if (!isWithin(point, 2, half)) throw new Misuse("this is not a lattice point: call `snap` first");
   return [...point, root(point.reduce((rest, i) => rest - i * i, half * half))];
 }
 
-/** Turn a vector: move its coordinates round by a public number of places, with public signs. */
+/** Turn a vector: rotate its coordinates by a public number of places, with public signs. */
 function turned(vector, seed, turn) {
   const size = vector.length;
   const drawn = stream(`coatcheck sphere turn ${seed} ${turn}`, 4 + Math.ceil(size / 8));
@@ -65,7 +66,7 @@ function turned(vector, seed, turn) {
   });
 }
 
-/** One of the codewords nearest to the value with probability heads / 2^64, else any codeword. */
+/** Return the mechanism: one of the nearest codewords with probability heads / 2^64, otherwise a uniform codeword. */
 export function sphere(params, domain) {
   const { size, closest, turns, seed } = params;
   const { half, dimension } = domain;
@@ -73,18 +74,18 @@ export function sphere(params, domain) {
   const good = params.domain.kind === "ball" && domain.p === 2 && dimension <= MAX_DIMENSIONS
     && isWhole(size, 2, MAX_CODEWORDS) && size * width <= MAX_ENTRIES && isWhole(closest, 1, size - 1)
     && isWhole(turns, 1, MAX_REPORTS / size) && isWhole(seed, 0, Number.MAX_SAFE_INTEGER);
-  if (!good) throw new Refused("the terms give no codewords for the sphere: a ball with p = 2, and sizes within their limits");
+  if (!good) throw new Refused("sphere response needs a ball with p = 2, and `size`, `closest`, `turns` and `seed` within their limits: these terms are invalid");
   const heads = headsFor(params.epsilon, BigInt(closest), BigInt(size));
   const shift = 2 ** Math.max(0, half.toString(2).length - 10);
-  let book; // derived when it is needed, and never to examine terms
+  let codebook; // derived on first use, and never to examine terms
   const nearest = (point, turn) => {
-    book ??= codewords(seed, width, size);
+    codebook ??= codewords(seed, width, size);
     const z = turned(lifted(point, half), seed, turn);
     const keys = new Float64Array(size);
     for (let k = 0; k < size; k += 1) {
       let score = 0;
-      for (let j = 0; j < width; j += 1) score += book.entries[k * width + j] * z[j];
-      keys[k] = Math.floor((score * book.factors[k]) / shift);
+      for (let j = 0; j < width; j += 1) score += codebook.entries[k * width + j] * z[j];
+      keys[k] = Math.floor((score * codebook.factors[k]) / shift);
     }
     const order = Array.from(keys, (_, k) => k);
     order.sort((a, b) => keys[b] - keys[a] || a - b);
@@ -96,7 +97,7 @@ export function sphere(params, domain) {
     high: [size * turns - 1],
     center: nearest,
     respond(point, entropy) {
-      // All four are drawn every time, so that the work does not tell how the coin fell.
+      // All four are drawn every time, so that the running time does not reveal how the coin fell.
       const below = (bound) => Number(entropy.integer(BigInt(bound)));
       const turn = below(turns);
       const near = nearest(point, turn)[below(closest)];

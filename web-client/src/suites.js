@@ -1,4 +1,4 @@
-// The two ways of sealing, as numbers. SPEC section 3.
+// The two cipher suites and their sizes. SPEC section 3.
 
 import { Refused } from "./errors.js";
 
@@ -14,7 +14,7 @@ export const CLASSICAL = suite("x25519", 1, 32, 48);
 export const HYBRID = suite("mlkem768-x25519", 2, 1216, 1136);
 
 export function suiteNamed(name) {
-  const found = [CLASSICAL, HYBRID].find((one) => one.name === name);
-  if (!found) throw new Refused(`unknown suite ${name}: this version speaks x25519, mlkem768-x25519`);
-  return found;
+  const match = [CLASSICAL, HYBRID].find((entry) => entry.name === name);
+  if (!match) throw new Refused(`unknown suite ${name}: this version supports x25519 and mlkem768-x25519`);
+  return match;
 }

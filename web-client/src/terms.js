@@ -1,4 +1,4 @@
-// The public terms of a round, read strictly, and the sizes that follow from them. SPEC section 6.
+// The terms of a round, parsed strictly, and the sizes that follow from them. SPEC section 6.
 
 import { hex, parse, unhex, utf8 } from "./encoding.js";
 import { Refused } from "./errors.js";
@@ -15,7 +15,7 @@ const whole = (low, high) => (value) => Number.isInteger(value) && value >= low 
 const between = (low, high) => (value) => typeof value === "number" && value > low && value < high;
 const record = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const list = (low, high, fields) => (value) => Array.isArray(value) && value.length >= low
-  && value.length <= high && value.every((one) => check(one, fields));
+  && value.length <= high && value.every((entry) => check(entry, fields));
 const nested = (fields) => (value) => check(value, fields);
 
 const NAME = matches(/^[a-z0-9][a-z0-9-]{0,31}$/);
@@ -32,7 +32,7 @@ const LOOPBACK = "(localhost|127\\.0\\.0\\.1|\\[::1\\])";
 const ADDRESS_PATTERN = new RegExp(`^(https://${HOST}(?!:443$)|http://${LOOPBACK}(?!:80$))${PORT}$`);
 const URL = (value) => matches(ADDRESS_PATTERN)(value) && value.length <= 256;
 
-// What each kind of admission says beside its name.
+// The fields of each kind of admission besides its name.
 const ISSUER = (value) => matches(new RegExp(`^${HOST}${PORT}$`))(value) && value.length <= 256;
 // RSASSA-PSS with SHA-384 and a salt of 48 bytes, an odd modulus of 2,048 bits, exponent 65,537.
 const ISSUER_KEY = matches(new RegExp(
@@ -82,17 +82,17 @@ const TERMS = {
   "window?": whole(1, 86_400),
 };
 
-/** Refuse a record with a field that is missing, unknown or out of range; a ? marks the optional. */
+/** Refuse a record with a missing, unknown or out-of-range field; a `?` marks optional fields. */
 export function check(value, fields) {
-  if (!record(value)) throw new Refused("the terms do not decode: a record is missing");
+  if (!record(value)) throw new Refused("the terms do not decode: expected a record");
   for (const name of Object.keys(value)) {
     if (!Object.hasOwn(fields, name) && !Object.hasOwn(fields, `${name}?`)) {
       throw new Refused(`the terms do not decode: unknown field ${name}`);
     }
   }
-  for (const [spelled, holds] of Object.entries(fields)) {
-    const name = spelled.replace("?", "");
-    const absent = spelled.endsWith("?") && !Object.hasOwn(value, name);
+  for (const [marked, holds] of Object.entries(fields)) {
+    const name = marked.replace("?", "");
+    const absent = marked.endsWith("?") && !Object.hasOwn(value, name);
     if (!absent && !holds(value[name])) {
       throw new Refused(`the terms do not decode: field ${name} is missing or out of range`);
     }
@@ -100,7 +100,7 @@ export function check(value, fields) {
   return true;
 }
 
-/** Terms together with the exact bytes they were read from. */
+/** Terms with the exact bytes from which they were parsed. */
 export class Round {
   /** @param {any} terms @param {Uint8Array} document */
   constructor(terms, document) {
@@ -114,10 +114,10 @@ export class Round {
     this.digest = sha256(document);
     this.suite = suiteNamed(this.terms.suite);
     /** @type {{ witnesses: string[][], demanded: number }} */
-    this.cosigners = { witnesses: [], demanded: 0 }; // who must have cosigned the board's log, as `settle` is told
+    this.cosigners = { witnesses: [], demanded: 0 }; // the witnesses of the board's log, and how many must have cosigned it; `verifySignatures` sets it
   }
 
-  /** The address that people are told: the round at the first shuffler. */
+  /** The round's public address: at the first shuffler. */
   get address() {
     return `${this.terms.shufflers[0].url}/rounds/${hex(this.digest)}`;
   }
@@ -127,12 +127,12 @@ export class Round {
     return `${this.terms.board.url}/rounds/${hex(this.digest)}`;
   }
 
-  /** Where the board's checkpoint is, or the one that witnesses cosigned if some are demanded. */
+  /** The address of the board's checkpoint, or of the cosigned one if witnesses are demanded. */
   get checkpointAt() {
     return `${this.terms.board.url}${this.cosigners.demanded ? "/log" : ""}/checkpoint`;
   }
 
-  /** Whether anybody may report, so that the promise assumes that outsiders do not flood the round. */
+  /** Whether anybody may report. The promise then assumes that outsiders do not flood the round. */
   get open() {
     return this.terms.shufflers.some((party) => party.admission.kind === "open");
   }
@@ -140,7 +140,7 @@ export class Round {
   group(name) {
     const names = this.terms.groups.map((group) => group.name);
     if (!names.includes(name)) {
-      throw new Refused(`the round has no group ${name}, its groups are ${names.join(", ")}`);
+      throw new Refused(`the round has no group ${name}: choose one of ${names.join(", ")}`);
     }
     return names.indexOf(name);
   }
@@ -150,7 +150,7 @@ export class Round {
     return REPORT_HEAD + this.suite.contact + of.payload_size + of.note_size;
   }
 
-  /** Bytes of what enters the shuffler at `hop`; past the last one, of a sealed report. */
+  /** Return the size of an item that enters the shuffler at `hop`; after the last hop, of a sealed report. */
   itemSize(group, hop) {
     return this.reportSize(group) + (1 + this.terms.shufflers.length - hop) * this.suite.overhead;
   }
@@ -163,7 +163,7 @@ export class Round {
     return ADDRESS + this.terms.groups[group].answer_size + this.suite.overhead;
   }
 
-  /** When the board has shown the round's end at the latest, in seconds since 1970. */
+  /** The time by which the board must show the round's outcome, in seconds since 1970. */
   get endDue() {
     return this.terms.expires + this.terms.grace;
   }
@@ -174,41 +174,41 @@ export class Round {
 }
 
 /**
- * Read a document strictly: sizes, ranges, unknown and doubled fields are refused.
+ * Parse a document strictly; refuse wrong sizes and ranges, unknown and repeated fields.
  * @param {string} document @returns {Round}
  */
 export function readTerms(document) {
   const bytes = utf8(document);
-  if (bytes.length > LIMIT) throw new Refused(`the terms have more than ${LIMIT} bytes`);
+  if (bytes.length > LIMIT) throw new Refused(`the terms must have at most ${LIMIT} bytes, got ${bytes.length}`);
   const terms = parse(document);
   check(terms, TERMS);
   const round = new Round(terms, bytes);
-  contradictions(round);
+  checkConsistent(round);
   return round;
 }
 
 function distinct(what, values) {
-  if (new Set(values).size < values.length) throw new Refused(`two ${what} of the terms are the same`);
+  if (new Set(values).size < values.length) throw new Refused(`the terms repeat one of their ${what}: each must be different`);
 }
 
-function contradictions(round) {
+function checkConsistent(round) {
   const { terms } = round;
   distinct("groups", terms.groups.map((group) => group.name));
-  // One party in two places would join what the protocol keeps apart.
+  // One party in two roles could combine what the protocol separates.
   const parties = [terms.server, ...terms.shufflers];
   distinct("keys", [...parties, terms.board].map((party) => party.verifying));
   distinct("addresses", [...parties, terms.board].map((party) => party.url));
   distinct("keys", parties.map((party) => party.sealing));
   if (!(terms.opens < terms.closes && terms.closes <= terms.expires)) {
-    throw new Refused("a round opens, then closes, then expires: these times are not in order");
+    throw new Refused("the terms must have `opens` before `closes`, and `closes` not after `expires`");
   }
   const least = Math.min(...terms.groups.map((group) => group.promise.delta));
   if (terms.shufflers.length > 1 ? !(terms.trap_delta > 0 && terms.trap_delta < least) : terms.trap_delta) {
-    throw new Refused("trap_delta is a part of every promise's delta with several shufflers, and 0 with one");
+    throw new Refused("`trap_delta` must be above 0 and below every promise's `delta` with several shufflers, and 0 with one");
   }
   for (const { name, minimum, promise } of terms.groups) {
     if (promise.corrupted + promise.exposed >= minimum) {
-      throw new Refused(`in group ${name} nobody would be left to hide among`);
+      throw new Refused(`in group ${name}, \`corrupted\` plus \`exposed\` must be below \`minimum\`: do not join`);
     }
   }
 }

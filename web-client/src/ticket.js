@@ -1,4 +1,4 @@
-// The ticket as the same JSON that the Python side reads and writes; its bytes are secret.
+// The ticket as JSON, in the format of the Python client. Its bytes are secret.
 
 import { base64, parse, unbase64 } from "./encoding.js";
 import { Refused } from "./errors.js";
@@ -15,16 +15,16 @@ export function writeTicket(ticket) {
   return JSON.stringify({ coatcheck: "ticket/1", ...ticket, ...bytes, registrations, registered, seen, ...settling }, null, 1);
 }
 
-/** @param {string} spelled @returns {import("./types.js").Ticket} */
-export function readTicket(spelled) {
-  const raw = parse(spelled);
-  if (raw.coatcheck !== "ticket/1") throw new Refused("this is no ticket");
+/** @param {string} document @returns {import("./types.js").Ticket} */
+export function readTicket(document) {
+  const raw = parse(document);
+  if (raw.coatcheck !== "ticket/1") throw new Refused("this document is not a ticket");
   const { round, suite, group, written = 0, receipt = "" } = raw;
   const seen = (raw.seen ?? []).map(([sender, counter]) => [unbase64(sender), counter]);
   const digest = unbase64(raw.digest);
   const seed = unbase64(raw.seed);
   const [registrations, registered] = [raw.registrations, raw.registered].map((list) => (list ?? []).map(unbase64));
-  if (digest.length !== 32 || seed.length !== 32) throw new Refused("this is no ticket");
+  if (digest.length !== 32 || seed.length !== 32) throw new Refused("this ticket is damaged: its digest and seed must have 32 bytes");
   const sent = { upload: unbase64(raw.upload), registrations, registered, receipt: unbase64(receipt) };
   const settling = raw.settling ? { settling: readProgress(raw.settling) } : {};
   return {

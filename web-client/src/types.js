@@ -1,24 +1,24 @@
-// The shapes of what is handed in and out, for editors and type checkers; no code.
+// Types of arguments and results, for editors and type checkers; no code.
 
 /** @typedef {{ epsilon: number, delta: number }} Limit the most that something may cost */
 /**
- * @typedef {object} Trusted which keys you know from elsewhere, in hex, each in its role
+ * @typedef {object} Trusted the keys that you got over another channel, in hex, by role
  * @property {string[]} [server]
- * @property {string[][]} [shufflers] one list per shuffler that you rely on: its keys, more than one while they change
+ * @property {string[][]} [shufflers] one list per shuffler that you rely on: its keys, more than one during a key change
  * @property {string[]} [board]
- * @property {string[][]} [witnesses] one list per witness whose word on the board's log counts
- * @property {number} [demanded] how many of the witnesses must have cosigned it; all by default
- * @property {string[]} [anywhere] keys that may stand in any role: weaker
+ * @property {string[][]} [witnesses] one list per witness whose cosignature of the board's log counts
+ * @property {number} [demanded] how many witnesses must have cosigned the log; all by default
+ * @property {string[]} [anywhere] keys that are trusted in any role, which is weaker
  */
 /** @typedef {{ document: string, server: string, shufflers: (string | null)[] }} SignedTerms */
 /** @typedef {import("./terms.js").Round} Round */
 /** @typedef {number[] | string} Simple a place with one number per axis, or a label */
 /** @typedef {Simple | Record<string, Simple>} Value a place or a label, or the fields of a product by name */
 /**
- * @typedef {object} Randomizer a mechanism, made of the parameters in the terms
+ * @typedef {object} Randomizer a mechanism, built from the parameters in the terms
  * @property {string} name
  * @property {string[]} decodes
- * @property {bigint} [heads] how many of 2^64 tosses choose the cap, or speak; fields have coins of their own
+ * @property {bigint} [heads] how many of 2^64 tosses choose the cap, or report; each field has a separate coin
  * @property {Randomizer[]} [parts] the mechanisms of the fields
  * @property {number[]} low
  * @property {number[]} high
@@ -32,17 +32,17 @@
 /** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, few?: boolean }} TwoLevel `few`: caps hold at most half of the reports */
 /** @typedef {(TwoLevel | { epsilon: number, fields: TwoLevel[] }) & { rate?: number }} Law */
 /**
- * @typedef {object} Invitation terms that hold what they promise, for one group
+ * @typedef {object} Invitation terms that keep their promise, for one group
  * @property {Round} round
  * @property {number} group
  * @property {any} of the group's part of the terms
  * @property {Randomizer} randomizer
- * @property {number} epsilon what the round costs by your own arithmetic
+ * @property {number} epsilon the cost of the round, recomputed by this client
  * @property {number} delta
- * @property {number} local what it costs if it does not end as promised
+ * @property {number} local the cost if the round does not end as promised
  */
 /**
- * @typedef {object} Ticket your part in a round; whoever reads it can read your answer
+ * @typedef {object} Ticket your part in a round; anyone who reads it can read your answer
  * @property {string} round
  * @property {Uint8Array} digest
  * @property {string} suite
@@ -57,7 +57,7 @@
  * @property {any} [settling]
  */
 /**
- * @typedef {object} Partner somebody whom an answer names
+ * @typedef {object} Partner a person whom an answer names
  * @property {number} group
  * @property {Uint8Array} contact
  * @property {Uint8Array} payload
@@ -73,12 +73,12 @@
  * @property {Partner[]} second candidates for a second pass of settling
  * @property {number[]} sizes how many entries each group has on the board
  */
-/** @typedef {{ answered: boolean, words: string }} Outcome how a round ended */
+/** @typedef {{ answered: boolean, words: string }} Outcome the outcome of a round */
 /** @typedef {{ size: number, root: Uint8Array }} Checkpoint */
 /** @typedef {{ sender: { raw: Uint8Array, address: Uint8Array }, counter: number, body: Uint8Array }} Letter */
 /** @typedef {{ coatcheck: string, epsilon: number, delta: number, entries: any[] }} Ledger */
 /**
- * @typedef {object} Peer whoever asks roles for you: a RelayClient, or DirectClient
+ * @typedef {object} Peer the client for requests: a RelayClient or a DirectClient
  * @property {(url: string) => Promise<Uint8Array>} get
  * @property {(url: string) => Promise<Uint8Array>} whole
  * @property {(url: string, body: Uint8Array, headers?: [string, string][]) => Promise<Uint8Array>} send

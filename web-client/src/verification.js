@@ -1,19 +1,19 @@
-// The board's log: it has what it should, shows everybody the same, and only grew. SPEC sections 9 and 18.
+// Verification of the board's log: it contains the expected leaves and has only grown. SPEC sections 9 and 18.
 
 import { concat } from "./encoding.js";
 import { Unavailable } from "./errors.js";
 import { checkConsistency, checkInclusion } from "./merkle.js";
 import * as messages from "./messages.js";
 
-export const UNSEEN = "the witnesses have not seen this on the board yet: try later";
+export const UNSEEN = "the witnesses have not cosigned this part of the board's log yet: try later";
 export const ROUND_LEAF = Uint8Array.of(1);
 export const LETTER_LEAF = Uint8Array.of(2);
 const TERMS_LEAF = Uint8Array.of(3);
 
 /**
- * Check leaves of the log, each `{ place, leaf, path }`, under a checkpoint of the board that continues the one
- * kept from `before`; `since` is the path from that one. Where `settle` was told to demand witnesses, the
- * checkpoint is the note that they cosigned. Returns the checkpoint to keep.
+ * Check leaves of the log, each `{ place, leaf, path }`, under a checkpoint of the board that continues the stored
+ * one, `before`; `since` is the path from that one. If witnesses are demanded, the checkpoint is the signed note that
+ * they cosigned. Return the checkpoint to store.
  * @param {{ place: number, leaf: Uint8Array, path: Uint8Array[] }[]} leaves
  * @param {import("./types.js").Round} round
  * @param {{ checkpoint: Uint8Array, since?: Uint8Array[] }} proof
@@ -34,9 +34,9 @@ export function checkLogged(leaves, round, { checkpoint, since = [] }, before = 
 }
 
 /**
- * Check that the board's signed log shows this bulletin to everybody, and only grew since `before`.
- * `proof` holds the board's checkpoint, the bulletin's place with its path, and, where a checkpoint
- * was kept from before, the path from that one. Returns the checkpoint to keep.
+ * Check that the board's signed log shows this bulletin to everybody, and has only grown since `before`.
+ * `proof` holds the board's checkpoint, the bulletin's place with its path and, if `before` is given,
+ * the path from it. Return the checkpoint to store.
  * @param {Uint8Array} raw
  * @param {import("./types.js").Round} round
  * @param {{ checkpoint: Uint8Array, place: number, path: Uint8Array[], since?: Uint8Array[] }} proof
@@ -50,7 +50,7 @@ export function follow(raw, round, proof, before = null) {
 }
 
 /**
- * Check that the log has the terms, with `proof.place` and `proof.path`; else as `follow`.
+ * Check that the log contains the terms, with `proof.place` and `proof.path`; otherwise as in `follow`.
  * @param {import("./types.js").Round} round
  * @param {{ checkpoint: Uint8Array, place: number, path: Uint8Array[], since?: Uint8Array[] }} proof
  * @param {import("./types.js").Checkpoint | null} [before]
@@ -62,7 +62,7 @@ export function checkTerms(round, proof, before = null) {
 }
 
 /**
- * Check that the log has postings, each `[place, posting]`, with `proof.paths`; else as `follow`.
+ * Check that the log contains postings, each `[place, posting]`, with `proof.paths`; otherwise as in `follow`.
  * @param {[number, Uint8Array][]} placed
  * @param {import("./types.js").Round} round
  * @param {{ checkpoint: Uint8Array, paths: Uint8Array[][], since?: Uint8Array[] }} proof

@@ -6,7 +6,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from coatcheck import Ball, Group, plan
 from coatcheck.services.flower import Organiser, PrivateMean
-from coatcheck.tasks.descent import Descent
+from coatcheck.tasks.learning import Descent
 from taught import lesson
 from taught.services import cluster, home
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from flwr.app import Context
 
-from coatcheck.protocol.keyfiles import read_public
-from coatcheck.protocol.trust import Trust
-from coatcheck.services.cluster import Cluster
+from coatcheck.protocol.agreement import Trust
+from coatcheck.protocol.keys import read_public
+from coatcheck.services.local_cluster import Cluster
 
 ROLES = {"shuffler-1": "shuffler", "server": "server", "board": "board"}
 

@@ -4,13 +4,32 @@ This file also counts the people that a person hides among. Corrupted people, pe
 answers give away and people whose report never came hide nobody (paper, Theorem 1 and its proof).
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Final
 
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin
-from coatcheck.accounting.limits import check_count
-from coatcheck.accounting.notebook import html_table
+from coatcheck.accounting.numerics import check_count
 from coatcheck.errors import Misuse
+
+
+# HOUSE-DOC accounting.notebook: 'Tables for notebooks: what plans, outcomes, guarantees and ledgers show as HTML.'
+def html_table(
+    caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, note: str = ""
+) -> str:
+    """Return a table without style of its own; the note is folded beneath it."""
+    top = f"<tr>{_cells('th', head)}</tr>" if head else ""
+    body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
+    more = (
+        f"<details><summary>in words</summary><pre>{escape(note)}</pre></details>" if note else ""
+    )
+    return f"<table><caption>{escape(caption)}</caption>{top}{body}</table>{more}"
+
+
+def _cells(kind: str, texts: Iterable[str]) -> str:
+    return "".join(f"<{kind}>{escape(text)}</{kind}>" for text in texts)
+
 
 METHODS: Final = ("closed-form", "clones-2021", "generic", "mechanism")
 ADJACENCY: Final = "replacing one person's value"

@@ -1,22 +1,23 @@
-"""Laws: what one report tells about the value behind it.
+"""Pairs: how a report's distribution under one value differs from that under another.
 
-A randomizer states its law as a few numbers. The accountant (`amplification`) turns them into what
-a crowd guarantees. This file knows no data and no mechanism. The derivations are in
-docs/explanation/amplification.md.
-
-    >>> round(minkowski(3.0, radius=0.5, dimension=2).cap, 4)
-    0.0356
+This is what the accountant sums over a crowd. `pair` finds the worst pair of values of a law, and
+how likely a report is under each and under the blanket: the part of its distribution that all
+values have in common. The proofs are in docs/explanation/amplification.md, sections 2 to 6.
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import lru_cache
+from numbers import Real
+from typing import Final, TypeAlias
 
-from coatcheck.accounting.limits import check_epsilon
+from coatcheck.accounting.numerics import check_epsilon, check_share
 from coatcheck.errors import Misuse
 
 
+# HOUSE-DOC accounting.laws: 'Laws: what one report tells about the value behind it.\n\nA randomizer states its law as a few numbers. The accountant (`amplification`) turns them into what\na crowd guarantees. This file knows no data and no mechanism. The derivations are in\ndocs/explanation/amplification.md.\n\n    >>> round(minkowski(3.0, radius=0.5, dimension=2).cap, 4)\n    0.0356\n'
 @dataclass(frozen=True, kw_only=True)
 class AnyLdp:
     """Any randomizer that is ε-LDP: the worst case over all of them."""
@@ -209,3 +210,202 @@ def _shape(epsilon: float, *, radius: float, dimension: int, norm: float) -> Non
         raise Misuse(f"a domain has at least 1 dimension, not {dimension}")
     if not norm >= 1:
         raise Misuse(f"a norm is a number from 1 to infinity, not {norm}")
+
+
+# How far rounding may take the stated masses of a mechanism from fitting together.
+_SLACK: Final = 1e-3
+# How many kinds of reports, and of pairs of values, are worked out one by one.
+ATOMS: Final = 1500
+_PAIRS: Final = 2_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """The distribution of G, the amplification variable, with p = e^ε and e = e^ε_c left open.
+
+    G = (R(x0) - e R(x1)) / m at a report drawn from the blanket m; zero where m has no mass.
+
+    Attributes:
+        epsilon: ln p.
+        side: chance of scale·(p - e), and again of scale·(1 - pe).
+        scale: how far below the two inputs the blanket lies at those reports, over p or 1.
+        flat: chance of 1 - e.
+        deep: chance of p(1 - e).
+    """
+
+    epsilon: float
+    side: float
+    scale: float = 1.0
+    flat: float = 0.0
+    deep: float = 0.0
+
+    def values(self, epsilon: float) -> list[tuple[float, float]]:
+        """List the (value, chance) of G at a central ε_c; the chances sum to one."""
+        p, e = math.exp(self.epsilon), math.exp(epsilon)
+        rest = max(0.0, 1 - 2 * self.side - self.flat - self.deep)
+        return [
+            (self.scale * (p - e), self.side),
+            (self.scale * (1 - p * e), self.side),
+            (1 - e, self.flat),
+            (p * (1 - e), self.deep),
+            (0.0, rest),
+        ]
+
+    @property
+    def noise(self) -> float:
+        """The variance of G at ε_c = 0."""
+        return 2 * self.side * (self.scale * math.expm1(self.epsilon)) ** 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Atoms:
+    """The distribution of G for one or more pairs of values, one of which is the worst.
+
+    Attributes:
+        epsilon: no ratio of the two densities is above e^ε.
+        pairs: for each pair of values the (R0/m, R1/m, m) of all reports, alike ones together.
+    """
+
+    epsilon: float
+    pairs: tuple[tuple[tuple[float, float, float], ...], ...]
+
+    def values(self, epsilon: float) -> list[tuple[float, float]]:
+        """List the (value, chance) of G of the first pair at a central ε_c."""
+        atoms, e = self.pairs[0], math.exp(epsilon)
+        rest = max(0.0, 1 - math.fsum(mass for _, _, mass in atoms))
+        return [*((first - e * second, mass) for first, second, mass in atoms), (0.0, rest)]
+
+    @property
+    def noise(self) -> float:
+        """The largest variance of G at ε_c = 0."""
+        return max(sum(m * (x - y) ** 2 for x, y, m in atoms) for atoms in self.pairs)
+
+
+def pair(law: Law) -> Pair | Atoms:  # noqa: PLR0911 - one per kind of law
+    """Give the worst pair of inputs of a law, or a few of which one is the worst."""
+    if not isinstance(law, Law):
+        raise Misuse(f"{law!r} is no law; a randomizer has one as its property `law`")
+    check_epsilon(law.epsilon)
+    p = math.exp(law.epsilon)
+    match law:
+        case OwnCoin():
+            return _silenced(pair(law.law), law.rate)
+        case AnyLdp():
+            return Pair(epsilon=law.epsilon, side=1 / (p + 1))
+        case Clones():
+            return Pair(epsilon=law.epsilon, side=1 / (2 * p), scale=2 * p / (p + 1))
+        case TwoLevel():
+            return _two_level(law, p)
+        case Fieldwise():
+            return _product(law)
+        case Ratios():
+            return _ratios(law, p)
+        case Channel():
+            return _channel(law)
+
+
+def _silenced(pair: Pair | Atoms, rate: float) -> Pair | Atoms:
+    check_share(rate, "the share of people who report")
+    if isinstance(pair, Atoms):
+        silence = (1.0, 1.0, 1 - rate)
+        kept = [[(x, y, rate * m) for x, y, m in atoms] for atoms in pair.pairs]
+        return replace(pair, pairs=tuple((*atoms, silence) for atoms in kept))
+    return replace(
+        pair, side=rate * pair.side, flat=rate * pair.flat + 1 - rate, deep=rate * pair.deep
+    )
+
+
+def _two_level(law: TwoLevel, p: float) -> Pair:
+    """Lay out two caps, what they share, and the rest, in masses of the blanket.
+
+    Randomizers round their caps up, which only spreads G. If nothing is left for the rest, the
+    law of any ε-LDP randomizer holds as well.
+    """
+    flat, deep = _parts(law, p)
+    if flat < 0:
+        return Pair(epsilon=law.epsilon, side=1 / (p + 1))
+    return Pair(epsilon=law.epsilon, side=law.apart, flat=flat, deep=deep)
+
+
+def _parts(law: TwoLevel, p: float) -> tuple[float, float]:
+    """Give the chances of the values 1 - e and p(1 - e) of G; the first may be below zero."""
+    if not all(isinstance(x, Real) and 0 <= x <= 1 for x in (law.cap, law.apart, law.kernel)):
+        raise Misuse(f"no mechanism has the law {law}: its masses are not from 0 to 1")
+    # Rounding may make the parts exceed the whole: a larger cap and a smaller kernel are safe.
+    cap = max(law.cap, law.apart)
+    kernel = min(law.kernel, cap - law.apart)
+    blanket = 1 - math.expm1(law.epsilon) * cap
+    # What two caps share outside the kernel; to understate it is safe.
+    deep = max(0.0, cap - law.apart - kernel)
+    deep = 0.0 if deep <= 1e-9 * cap else deep
+    flat = blanket - 2 * law.apart - deep - kernel + p * kernel
+    if not (
+        law.apart + law.kernel <= law.cap * (1 + 1e-9)
+        and blanket >= -_SLACK
+        and -_SLACK <= flat <= 1 - 2 * law.apart - deep + _SLACK
+    ):
+        raise Misuse(f"no mechanism has the law {law}: its caps do not fit into its reports")
+    return flat, deep
+
+
+@lru_cache(maxsize=64)
+def _product(law: Fieldwise) -> Pair | Atoms:
+    """Multiply the fields: values that differ as far as they can in every field are the worst.
+
+    If nothing is left for the rest of a field, it is binary response, which is the worst for caps
+    of at most half of the reports (Statement 18); for others only the law of any is known.
+    Fields with too many different kinds of reports together are charged by that as well.
+    """
+    if not law.laws:
+        raise Misuse("a report has at least 1 field")
+    whole = [(1.0, 1.0, 1.0)]
+    for field in law.laws:
+        check_epsilon(field.epsilon)
+        p = math.exp(field.epsilon)
+        side, (flat, deep) = field.apart, _parts(field, p)
+        if flat < 0:
+            if not (field.reached and field.apart == field.cap):
+                return pair(AnyLdp(epsilon=law.epsilon))
+            side, flat, deep = 1 / (p + 1), 0.0, 0.0
+        parts = [(p, 1.0, side), (1.0, p, side), (1.0, 1.0, flat), (p, p, deep)]
+        joint = itertools.product(whole, (part for part in parts if part[2] > 0))
+        whole = list(_merged((x * a, y * b, m * c) for (x, y, m), (a, b, c) in joint))
+        if len(whole) > ATOMS:
+            return pair(AnyLdp(epsilon=law.epsilon))
+    return Atoms(epsilon=law.epsilon, pairs=(tuple(whole),))
+
+
+@lru_cache(maxsize=64)
+def _ratios(law: Ratios, p: float) -> Atoms:
+    """Take the ratios as they are stated, if some mechanism can have them."""
+    blanket = math.fsum(m for *_, m in law.atoms)
+    wholes = [math.fsum(atom[i] * atom[2] for atom in law.atoms) for i in (0, 1)]
+    if not (
+        all(m >= 0 and 0 <= max(x, y) <= p * (1 + _SLACK) * min(x, y) for x, y, m in law.atoms)
+        and blanket <= 1 + _SLACK
+        and all(abs(whole - 1) <= _SLACK for whole in wholes)
+    ):
+        raise Misuse("no mechanism has these ratios: each value's chances must sum to one")
+    return Atoms(epsilon=law.epsilon, pairs=(law.atoms,))
+
+
+def _channel(law: Channel) -> Atoms:
+    """Take the least chance of each report as the blanket, and list all pairs of values."""
+    blanket = [min(column) for column in zip(*law.matrix, strict=True)]
+    found = {
+        _merged((x / m, y / m, m) for x, y, m in zip(one, two, blanket, strict=True))
+        for one, two in itertools.permutations(dict.fromkeys(law.matrix), 2)
+    }
+    if len(found) > _PAIRS:
+        raise Misuse(f"a channel may have at most {_PAIRS:,} pairs of values that differ in kind")
+    return Atoms(epsilon=law.epsilon, pairs=tuple(sorted(found)) or (((1.0, 1.0, 1.0),),))
+
+
+def _merged(
+    atoms: Iterable[tuple[float, float, float]],
+) -> tuple[tuple[float, float, float], ...]:
+    """Add up the masses of reports that have the same two ratios."""
+    masses: dict[tuple[float, float], list[float]] = {}
+    for first, second, mass in atoms:
+        masses.setdefault((first, second), []).append(mass)
+    return tuple((x, y, math.fsum(some)) for (x, y), some in sorted(masses.items()))

@@ -11,21 +11,20 @@ from typing import Any
 import msgspec
 
 from coatcheck.cli.output import hint
+from coatcheck.durable_files import read_bytes, write_bytes
 from coatcheck.errors import Misuse
-from coatcheck.files import read_bytes, write_bytes
-from coatcheck.protocol.agreement import SignedTerms, read_signed
-from coatcheck.protocol.keyfiles import read_public
-from coatcheck.protocol.trust import ROLES, Trust
+from coatcheck.protocol.agreement import ROLES, SignedTerms, Trust, read_signed
+from coatcheck.protocol.keys import read_public
 
 _ROOM = 1 << 30  # bytes: plenty for the largest demo
 
 
-def read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
     """Read a whole file, or standard input for `-`."""
     return sys.stdin.buffer.read() if str(path) == "-" else read_bytes(path)
 
 
-def write(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False) -> None:
+def write_file(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False) -> None:
     """Write a whole file durably or nothing; `-` is standard output, but not for secrets."""
     if str(path) == "-" and not secret:
         sys.stdout.buffer.write(raw)
@@ -36,14 +35,14 @@ def write(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
     try:
-        return msgspec.json.decode(read(path), type=dict[str, Any])
+        return msgspec.json.decode(read_file(path), type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise Misuse(f"{path} is not a JSON document with an object: {error}") from None
 
 
 def read_terms_file(path: Path) -> SignedTerms:
     """Read signed terms; whoever uses them checks the signatures."""
-    return read_signed(read(path))
+    return read_signed(read_file(path))
 
 
 def read_trust(listed: Sequence[str], *, witnesses: int = 0) -> Trust:

@@ -11,11 +11,11 @@ from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import Commands, profile
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, show
+from coatcheck.durable_files import read_bytes, write_bytes
 from coatcheck.errors import Misuse
-from coatcheck.files import read_bytes, write_bytes
-from coatcheck.protocol.keyfiles import PublicKeys, read_public
-from coatcheck.protocol.trust import ROLES
-from coatcheck.services.http.origins import origin_of
+from coatcheck.protocol.agreement import ROLES
+from coatcheck.protocol.keys import PublicKeys, read_public
+from coatcheck.services.web.client import origin_of
 
 
 @click.group(cls=Commands)

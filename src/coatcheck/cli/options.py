@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from coatcheck.cli.silence import at_work
+from coatcheck.cli.output import at_work
 from coatcheck.errors import Misuse
 
 if TYPE_CHECKING:

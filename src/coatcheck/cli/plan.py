@@ -4,6 +4,7 @@ Of the promised ε, the people and the error two are given; the third is what is
 """
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,15 +18,16 @@ from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.errors import Misuse
 from coatcheck.planning import Design, Group, Plan, Promise, Recommendation
 from coatcheck.planning import plan as planned
-from coatcheck.planning.charts import check_file, draw_plan
-from coatcheck.planning.search import Sampling, usual_delta
-from coatcheck.planning.seasons import epsilon_for, people_for
-from coatcheck.planning.words import GOALS, Aim, shape, told_error, told_unit
+from coatcheck.planning.budget_search import Sampling, usual_delta
+from coatcheck.planning.comparison import DOMAINS, OURS, Row, check_file, draw_errors, draw_plan
+from coatcheck.planning.comparison import compare as measure
+from coatcheck.planning.many_rounds import epsilon_for, people_for
+from coatcheck.planning.plans import GOALS, Aim, shape, told_error, told_unit
 from coatcheck.randomizers import Prior
-from coatcheck.simulation.prospects import ROUNDS, Prospect, prospects
 from coatcheck.simulation.quality import names_many
+from coatcheck.simulation.settling import ROUNDS, Prospect, prospects
 from coatcheck.tasks import Task, from_params
-from coatcheck.tasks.distances import scale_of
+from coatcheck.tasks.contract import scale_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -297,3 +299,80 @@ def _row(group: Recommendation, design: Design) -> tuple[str, ...]:
     error = told_error(design, group.goal)
     cells = (made.name, f"{made.epsilon:.3f}", shape(made), design.how, error, more)
     return ("→" if best else "", *cells)
+
+
+# HOUSE-DOC cli.compare: '`coatcheck compare`: what one report is worth, mechanism by mechanism, beside the paper.'
+_BUDGETS = (0.5, 1, 2, 3, 5, 8, 10)
+
+
+@command(doing="mechanisms are measured")
+def compare(
+    *,
+    epsilon: Annotated[Sequence[float], numbers("0.5,1,2"), "Values of ε."] = _BUDGETS,
+    domain: Annotated[str, one_of(DOMAINS), " | ".join(DOMAINS)] = "square",
+    samples: Annotated[int, "Uniform values per figure."] = 200_000,
+    seed: Annotated[int, "The same seed gives the same errors."] = 7,
+    as_json: Json = False,
+    plot: Annotated[Path | None, "Also draw errors into this file."] = None,
+) -> None:
+    """Compare the error of every randomizer: a simulation on uniform values.
+
+    For each way to read a report: the mean l2 distance between value and estimate, the paper's
+    figure where it has one, and the time per report.
+    """
+    if len(set(epsilon)) != len(epsilon):
+        raise Misuse(f"--epsilon names a budget twice: {','.join(map(str, epsilon))}")
+    if plot is not None:
+        check_file(plot)
+    rows = measure(epsilons=epsilon, domain=DOMAINS[domain], samples=samples, entropy=seed)
+    document = [asdict(row) for row in rows]
+    show(document, as_json=as_json, text=lambda: _comparison_text(rows, domain, samples))
+    if plot is not None:
+        draw_errors(rows, plot)
+        hint(f"drew {plot}")
+
+
+def _comparison_text(rows: list[Row], domain: str, samples: int) -> Iterator["str | Table"]:
+    budgets = list(dict.fromkeys(row.epsilon for row in rows))
+    headings = ("", *(f"ε = {budget:g}" for budget in budgets), "µs")
+    yield table(headings, _lines(rows, budgets), right=("µs",), padding=0)
+    axes = DOMAINS[domain].dimension
+    where = "[-1, 1]" if axes == 1 else f"[-1, 1]^{axes}"
+    yield (
+        f"\nMean l2 error of one report over {samples:,} values uniform on {where}; "
+        "ours in [bold]bold[/] where least."
+    )
+    if any(row.paper is not None for row in rows):
+        yield "[dim]Dim[/]: the paper's figure (Table errortime, 1,000 repetitions)."
+    yield "✓ exact: only integers between value and report. µs: time per report, in bulk."
+
+
+def _lines(rows: list[Row], budgets: Sequence[float]) -> Iterator[list[str]]:
+    """Yield one line per mechanism and way to read it; what `choose` picks is one line."""
+    least = {b: min(row.mean_error for row in rows if row.epsilon == b) for b in budgets}
+    readings: dict[str, dict[str, dict[float, Row]]] = {}
+    for row in rows:
+        way = "" if row.mechanism == "choose" else row.decode
+        readings.setdefault(row.mechanism, {}).setdefault(way, {})[row.epsilon] = row
+    for mechanism, ways in readings.items():
+        exact = all(row.exact for line in ways.values() for row in line.values())
+        label = mechanism + (" [green]✓[/]" if exact else "")
+        if len(ways) > 1:
+            yield [label]
+        for how, line in ways.items():
+            cells = [_cell(line[budget], least[budget]) for budget in budgets]
+            spent = statistics.median(row.microseconds for row in line.values())
+            yield [f"  {how}" if len(ways) > 1 else label, *cells, f"{spent:.2f}"]
+        if mechanism == "minkowski-paper":
+            yield []  # baselines follow
+
+
+def _cell(row: Row, least: float) -> str:
+    """Write three digits that count, and the paper's figure as it prints it, without a zero."""
+    error, paper = row.mean_error, ""
+    digits = 1 if error >= 10 else 2 if error >= 1 else 3 if error >= 0.1 else 4
+    figure = f"{error:.{digits}f}".removeprefix("0")
+    if row.paper is not None:
+        paper = f"{row.paper:.{2 if row.paper >= 0.1 else 3}f}".removeprefix("0")
+    style = "bold" if row.mechanism in OURS and error <= least else "default"
+    return f"[{style}]{figure:<4}[/] [dim]{paper}[/]"

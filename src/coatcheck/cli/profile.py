@@ -13,10 +13,10 @@ import click
 import msgspec
 from msgspec import Meta
 
+from coatcheck.durable_files import read_bytes, write_bytes
 from coatcheck.errors import Misuse
-from coatcheck.files import read_bytes, write_bytes
 from coatcheck.protocol.terms import read_terms
-from coatcheck.services.person.offer import stored_offer
+from coatcheck.services.person.session import stored_offer
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,7 +10,6 @@ import click
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import Commands
-from coatcheck.cli.answers import answer_text, contact_of, keep_contacts
 from coatcheck.cli.files import read_trust
 from coatcheck.cli.options import (
     ADDRESS,
@@ -23,18 +22,16 @@ from coatcheck.cli.options import (
     command,
     one_of,
 )
-from coatcheck.cli.output import hint, show
-from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
+from coatcheck.cli.output import answer_text, contact_of, hint, keep_contacts, show
 from coatcheck.cli.profile import begun, boards, forget, remember, ticket_of
+from coatcheck.cli.protocol_steps import hint_caveat, letters_of, told, value_of
+from coatcheck.durable_files import read_bytes
 from coatcheck.errors import Error, Misuse, Unavailable
-from coatcheck.files import read_bytes
-from coatcheck.protocol.candidates import Candidates, settle_terms
 from coatcheck.protocol.client import Limit
-from coatcheck.services.person.current import current_round, service_of
-from coatcheck.services.person.handing_in import headers_for
-from coatcheck.services.person.retrieval import MOST, RETRIEVALS
-from coatcheck.services.person.settling import settle as settle_by_letter
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.settling.candidates import Candidates, settle_terms
+from coatcheck.services.person.board_view import MOST, RETRIEVALS
+from coatcheck.services.person.letters import settle as settle_by_letter
+from coatcheck.services.person.session import Session, current_round, headers_for, service_of
 
 _RETRIEVAL = f"whole | entry (with a relay) | by-size: one entry above {MOST:,} of them."
 _Ticket = Annotated[Path | None, "--ticket", "Where your ticket is; else in your profile's folder."]
@@ -73,7 +70,7 @@ def take_part(
     shown = read_bytes(token_file).decode(errors="replace").strip() if token_file else token
 
     async def whole() -> dict[str, Any]:
-        async with Visit(
+        async with Session(
             round_url, path=ticket, boards=kept_boards, trusted=trusted, relay=relay, ca=ca
         ) as visit:
             limit = Limit(asked.epsilon, asked.delta)
@@ -163,7 +160,7 @@ def write(
 
     async def whole() -> None:
         trusted = read_trust(trust, witnesses=witnesses)
-        async with Visit(
+        async with Session(
             round_url, path=ticket, boards=kept, trusted=trusted, relay=relay, ca=ca
         ) as visit:
             await visit.write(message.encode(), to=contact)
@@ -188,7 +185,7 @@ def read(
 
     async def whole() -> dict[str, Any]:
         trusted = read_trust(trust, witnesses=witnesses)
-        async with Visit(
+        async with Session(
             round_url, path=ticket, boards=kept, trusted=trusted, relay=relay, ca=ca
         ) as visit:
             return letters_of(await visit.read())

@@ -4,19 +4,34 @@ An observer of a run is called with the run and an event. Knows nothing of how a
 """
 
 import asyncio
+import math
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from coatcheck.accounting.guarantee import rounded_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from coatcheck.accounting.guarantee import Guarantee
+    from coatcheck.protocol.agreement import Trust
     from coatcheck.protocol.client import Limit
-    from coatcheck.protocol.messages import Answer
     from coatcheck.protocol.ticket import Ticket
-    from coatcheck.protocol.trust import Trust
+    from coatcheck.protocol.wire.messages import Answer
+
+
+# HOUSE-DOC demo.words: 'The promise of a round in one plain line; the guarantee itself says it in full.'
+def plain_promise(*, epsilon: float, delta: float, also: str = "") -> str:
+    """Say a promise in one line, and what is told besides."""
+    factor = f"{math.ceil(100 * math.exp(epsilon)) / 100:,g}"
+    told = f"; {also}" if also else ""
+    return (
+        f"what others see of your report is at most {factor} times as likely as if your"
+        f" value were another (ε = {rounded_up(epsilon)}, δ = {delta:g}){told}"
+    )
+
 
 Person = tuple[int, int]
 """A person of the scenario: group and row."""

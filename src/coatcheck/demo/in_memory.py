@@ -7,7 +7,7 @@ install for the round of real processes.
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from coatcheck.demo.story import trilateration
+from coatcheck.demo.trilateration import trilateration
 from coatcheck.errors import Misuse
 from coatcheck.simulation.trial import Trial, run_trial
 

@@ -10,36 +10,58 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from coatcheck.demo.cluster import tell_server
+import msgspec
+
 from coatcheck.demo.events import Done, Event, Invited, Letter, Pace, Person
-from coatcheck.demo.household import Door, Household
+from coatcheck.demo.people import CachedClient, SharedHttpCache
+from coatcheck.durable_files import write_bytes
 from coatcheck.entropy import system
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import accept
-from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.protocol.keys import address_of
-from coatcheck.protocol.manifest import Batch
-from coatcheck.protocol.notes import LogCheckpoint, Note
-from coatcheck.protocol.opened import Opened
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.server import Server
-from coatcheck.protocol.verification import board_note_key
-from coatcheck.services.cluster import PATIENCE, Cluster
-from coatcheck.services.http.client import taken
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.keys import address_of, read_keys
+from coatcheck.protocol.log.signed_notes import LogCheckpoint, Note
+from coatcheck.protocol.log.verification import board_note_key
+from coatcheck.protocol.server import Opened, Server
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.local_cluster import PATIENCE, Cluster
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import taken
 from coatcheck.simulation.round import shuffle_uploads
 
 if TYPE_CHECKING:
     from coatcheck.accounting.amplification import Guarantee
-    from coatcheck.demo.crowd import Crowd
+    from coatcheck.demo.people import Crowd
     from coatcheck.demo.scenarios import Scenario
     from coatcheck.protocol.agreement import SignedTerms, TrustedTerms
-    from coatcheck.protocol.messages import Answer
+    from coatcheck.protocol.log.verification import VerifiedBulletin
     from coatcheck.protocol.ticket import Ticket
-    from coatcheck.protocol.verification import VerifiedBulletin
+    from coatcheck.protocol.wire.messages import Answer
+
+# HOUSE-DOC demo.cluster: 'The services of a demo: how they are started, and what only the server is told of the task.'
+_INSIGHT: Final = "insight.json"
+
+
+def demo_cluster(folder: Path) -> Cluster:
+    """Make a shuffler, a server and a board for a run, with a relay and a witness."""
+    # One worker: a demo's crowd is too small for more to pay.
+    insight = {"server": {"insight": _INSIGHT}}
+    extra = {"tick": 0.1, "workers": 1}
+    return Cluster(folder, relay=True, witnesses=1, extra=extra, role_extra=insight)
+
+
+def tell_server(cluster: Cluster, scenario: "Scenario") -> None:
+    """Write down what only the server knows of the task."""
+    known, insight = {}, scenario.insight
+    if insight is not None:
+        known = {scenario.task.name: {"direction": insight.direction.tolist()}}
+    path = cluster.folder / _INSIGHT
+    write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
+
 
 WRITERS: Final = 200
 """How many write letters; each reader downloads all of them."""
@@ -70,8 +92,8 @@ class Run:
         self.scenario, self.cluster, self.pace = scenario, cluster, pace
         self.people = scenario.everybody
         self.crowd = crowd
-        self._door = Door()
-        self._onlooker: Visit
+        self._door = CachedClient()
+        self._onlooker: Session
         self.url = ""
         self.signed: SignedTerms
         self.round: TrustedTerms
@@ -186,9 +208,9 @@ class Run:
                     lines=self.scenario.lines,
                 )
             )
-            via = Household(relay, first=self.url, trusted=trusted, door=self._door)
+            via = SharedHttpCache(relay, first=self.url, trusted=trusted, door=self._door)
             path = homes / "onlooker"
-            self._onlooker = Visit(self.url, path=path, trusted=trusted, peers=via)
+            self._onlooker = Session(self.url, path=path, trusted=trusted, peers=via)
             self.signed = (await self._onlooker.offer(patience=PATIENCE)).signed
             self.round = accept(self.signed, trusted=trusted)
             self.tell("terms")

@@ -4,25 +4,154 @@ A scenario is what an organizer decides before a round, and what its people keep
 The services and the clients are the real ones. Paper, use cases.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtri
 
 from coatcheck import tasks
-from coatcheck.demo import city, gradients, wages
+from coatcheck.demo import city
 from coatcheck.domains import Ball, Box, Floats
+from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, Recommendation, plan
-from coatcheck.planning.search import usual_delta
-from coatcheck.protocol.nearness import reply_size
+from coatcheck.planning.budget_search import usual_delta
+from coatcheck.protocol.settling.nearness import reply_size
 from coatcheck.simulation.quality import names_many, one_partner
 from coatcheck.simulation.settling import ASKS, usual_cell
 from coatcheck.simulation.trial import box_around, make_task, plan_groups
-from coatcheck.tasks.learning import Learning
+from coatcheck.tasks.contract import Values
+from coatcheck.tasks.learning import Descent, Learning, Model, clipped
 from coatcheck.tasks.standing import Standing
+
+# HOUSE-DOC demo.wages: 'Where do I stand: made-up wages of a crowd, and how well people find their place among them.\n\nNobody real is in it. What is measured is the share of the crowd below a person, as the server tells\nit, as the person finds it among the public deciles, and by chance; with true numbers it is exact.\n'
+LOWEST_WAGE, HIGHEST_WAGE = 10.0, 45.0
+RANGE: Final = Box((LOWEST_WAGE,), (HIGHEST_WAGE,))
+"""Wages per hour."""
+_MIDDLE, _SPREAD = 21.0, 0.35
+
+
+def wages(people: int, *, entropy: Entropy | int) -> Floats:
+    """Make up what people earn per hour: most near the middle, a few far above."""
+    drawn = np.asarray(ndtri(source(entropy).uniforms(people)))
+    return np.clip(np.round(_MIDDLE * np.exp(_SPREAD * drawn), 2), LOWEST_WAGE, HIGHEST_WAGE)[
+        :, None
+    ]
+
+
+def share_among(wage: float, deciles: Sequence[float]) -> float:
+    """Find the share of the crowd below a wage from the nine public deciles, as a person would."""
+    ends = np.maximum.accumulate([LOWEST_WAGE, *deciles, HIGHEST_WAGE])
+    return float(np.interp(wage, ends, np.linspace(0, 1, len(ends))))
+
+
+def _exactly(values: Floats) -> Values:
+    """Give the answers to true numbers."""
+    (answers,) = Standing()([values])
+    if not isinstance(answers, Values):
+        raise Misuse("the answers of a standing are numbers")
+    return answers
+
+
+def measured(values: Floats, told: Floats, deciles: Sequence[float]) -> dict[str, Any]:
+    """Measure how far off people's shares are: private, with true numbers, and by chance."""
+    exact = _exactly(values)
+    right = exact.data[:, 0]
+    own = np.array([share_among(wage, deciles) for wage in values[:, 0]])
+    return {
+        "mean_error": {
+            "private, your number among the deciles": float(np.abs(own - right).mean()),
+            "private, as the server tells you": float(np.abs(told - right).mean()),
+            "with true numbers": 0.0,
+            "by chance": float(np.abs(right[:, None] - right[None, :]).mean()),
+        },
+        "deciles": list(deciles),
+        "true_deciles": exact.shared.tolist(),
+    }
+
+
+# HOUSE-DOC demo.gradients: 'A tiny model that a crowd teaches in a few rounds: logistic regression, a gradient per person.\n\nA quarter of the people learned from wrong labels, which their rewards should show. Data is made\nup from a seed; nobody real is in it. Paper, federated learning with incentives.\n'
+PARAMETERS: Final = 4
+SEED: Final = 2026
+_TRUTH: Final = np.array([1.6, -1.1, 0.7, 0.3])
+_EXAMPLES: Final = 24
+CLIP: Final = 0.5
+"""The longest gradient that a person reports; public, stated in the terms."""
+ROUNDS: Final = 4
+RATE: Final = 0.8
+"""The chance with which a person speaks in a round; who does not is silent."""
+DESCENT: Final = Descent(step=4.0, rounds=ROUNDS, momentum=0.5)
+
+Examples = tuple[Floats, Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What the people and the server know before a round of learning.
+
+    Attributes:
+        people: each person's examples: features and labels.
+        misled: whose labels were wrong.
+        judges: the server's own examples, which it keeps to itself.
+        features: what the model is tried on.
+        labels: the right answers to it.
+        model: the model of this round.
+    """
+
+    people: tuple[Examples, ...]
+    misled: NDArray[np.bool_]
+    judges: Examples
+    features: Floats
+    labels: Floats
+    model: Model
+
+    @property
+    def gradients(self) -> Floats:
+        """Everybody's gradient at the model of this round, clipped."""
+        return np.array([self._gradient(examples) for examples in self.people])
+
+    @property
+    def direction(self) -> Floats:
+        """The server's own gradient, by which the others are judged."""
+        return self._gradient(self.judges)
+
+    def after(self, mean: Floats) -> "Lesson":
+        """Return the lesson of the next round."""
+        return replace(self, model=self.model.after(mean))
+
+    def _gradient(self, examples: Examples) -> Floats:
+        features, labels = examples
+        raw = features.T @ (expit(features @ self.model.parameters) - labels) / len(labels)
+        return clipped(raw, dimension=PARAMETERS, clip=CLIP)
+
+    def accuracy(self, weights: Floats) -> float:
+        """Return the share of the trial set that a model gets right."""
+        return float(((self.features @ weights > 0) == (self.labels > 0.5)).mean())
+
+
+def lesson(people: int, *, entropy: Entropy | int) -> Lesson:
+    """Make the data of so many people, and a model of all zeros."""
+    drawn = source(entropy)
+    misled = drawn.uniforms(people) < 0.25
+    everybody = []
+    for wrong in misled:
+        features, labels = _examples(_EXAMPLES, drawn)
+        everybody.append((features, 1 - labels if wrong else labels))
+    features, labels = _examples(2_000, drawn)
+    judges = _examples(400, drawn)
+    start = DESCENT.start(np.zeros(PARAMETERS))
+    return Lesson(tuple(everybody), misled, judges, features, labels, start)
+
+
+def _examples(count: int, entropy: Entropy) -> Examples:
+    features = np.asarray(ndtri(entropy.uniforms(count * PARAMETERS))).reshape(count, PARAMETERS)
+    labels = (entropy.uniforms(count) < expit(features @ _TRUTH)).astype(np.float64)
+    return features, labels
+
 
 NAMES: Final = ("nearby", "taxi", "friends", "standing", "learning")
 FEWEST, MOST = 8, 2_000
@@ -69,7 +198,7 @@ class Scenario:
     settle: dict[str, Any] | None = None
     alone: tasks.Task | None = None
     trilaterator: tuple[int, int] | None = None
-    insight: gradients.Lesson | None = field(default=None, repr=False)
+    insight: Lesson | None = field(default=None, repr=False)
     turn: int = 1
 
     @property
@@ -217,29 +346,29 @@ def _cast(rows: Floats, *, made_up: bool) -> None:
 
 def _standing(people: int, epsilon: float) -> Scenario:
     task, delta = Standing(), usual_delta([people])
-    groups = {"people": Group(wages.RANGE, crowd=people)}
+    groups = {"people": Group(RANGE, crowd=people)}
     return Scenario(
         name="standing",
         epsilon=epsilon,
         task=task,
         drafts=plan(groups, epsilon=epsilon, delta=delta, task=task).groups,
-        values=(wages.wages(people, entropy=_SEED),),
+        values=(wages(people, entropy=_SEED),),
         box=None,
     )
 
 
 def _learning(people: int, epsilon: float) -> Scenario:
-    known = gradients.lesson(people, entropy=gradients.SEED)
-    ball = Ball(radius=gradients.CLIP, p=2, dimension=gradients.PARAMETERS)
-    task = Learning(dimension=gradients.PARAMETERS, share_mean=True, groups=("learners",))
+    known = lesson(people, entropy=SEED)
+    ball = Ball(radius=CLIP, p=2, dimension=PARAMETERS)
+    task = Learning(dimension=PARAMETERS, share_mean=True, groups=("learners",))
     found = plan(
         {"learners": Group(ball, crowd=people)},
         epsilon=epsilon,
         delta=usual_delta([people]),
         goal="unbiased",
         task=task,
-        rounds=gradients.ROUNDS,
-        rate=gradients.RATE,
+        rounds=ROUNDS,
+        rate=RATE,
     )
     return Scenario(
         name="learning",

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from coatcheck.demo import city, gradients
+from coatcheck.demo import city, scenarios
 from coatcheck.demo.events import Person
-from coatcheck.demo.story import trilateration
-from coatcheck.demo.wages import measured, share_among
+from coatcheck.demo.scenarios import measured, share_among
+from coatcheck.demo.trilateration import trilateration
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.protocol.opened import one_by_one
+from coatcheck.protocol.server import one_by_one
 from coatcheck.randomizers.choice import misses
-from coatcheck.randomizers.coin import heard, speaker
+from coatcheck.randomizers.composed import heard, speaker
 from coatcheck.simulation.quality import measure, named_alone
 from coatcheck.simulation.trial import describe_group
 
@@ -219,17 +219,17 @@ def lesson(run: "Run") -> dict[str, Any]:
 
 
 def _learning(
-    run: "Run", known: gradients.Lesson, lessons: Sequence[dict[str, Any]]
+    run: "Run", known: scenarios.Lesson, lessons: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """Tell what the crowd taught the model, and whether wrong labels cost rewards."""
     rewards = np.sum([one["rewards"] for one in lessons], axis=0)
-    quiet = gradients.lesson(run.scenario.people, entropy=gradients.SEED)
+    quiet = scenarios.lesson(run.scenario.people, entropy=scenarios.SEED)
     without = []
     for _ in lessons:
         quiet = quiet.after(quiet.gradients.mean(axis=0))
         without.append(quiet.accuracy(quiet.model.parameters))
     return {
-        "accuracy_before": known.accuracy(np.zeros(gradients.PARAMETERS)),
+        "accuracy_before": known.accuracy(np.zeros(scenarios.PARAMETERS)),
         "accuracy": [one["accuracy"] for one in lessons],
         "accuracy_without_noise": without,
         "cosine_to_true_mean": [one["cosine_to_true_mean"] for one in lessons],

@@ -19,7 +19,7 @@ import numpy as np
 from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.planning.search import Design, Promise, designed, designs
+from coatcheck.planning.budget_search import Design, Promise, designed, designs
 from coatcheck.randomizers import (
     BoundedResponse,
     CodebookResponse,

@@ -7,6 +7,7 @@ SPEC section 12, paper sections "A Concrete Protocol" and "Post-computation Comm
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -16,36 +17,82 @@ from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee, amplify
 from coatcheck.entropy import Entropy
 from coatcheck.errors import SHAPELESS, Malformed, Missing, Misuse, Refused
-from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, accept
-from coatcheck.protocol.ends import end_due, flaw, words
-from coatcheck.protocol.envelope import Purpose, binding, unseal
-from coatcheck.protocol.keys import (
-    SEED_SIZE,
-    KeyPairs,
-    address_of,
-)
+from coatcheck.protocol.agreement import SignedTerms, Trust, TrustedTerms, accept
+from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
+from coatcheck.protocol.keys import SEED_SIZE, KeyPairs, SealingKey, address_of
 from coatcheck.protocol.letters import Inbox, read, write
-from coatcheck.protocol.messages import (
+from coatcheck.protocol.log.verification import SignedOutcome, VerifiedBulletin, VerifiedEntry
+from coatcheck.protocol.outcomes import end_due, flaw, words
+from coatcheck.protocol.terms import ADDRESS_SIZE, Anybody, GroupTerms, Round
+from coatcheck.protocol.ticket import Ticket, TicketStore, keep_receipt, keep_registered, same_round
+from coatcheck.protocol.wire.bulletins import ANSWERED, REFUSED
+from coatcheck.protocol.wire.messages import (
     Answer,
     Partner,
     PayloadFormat,
     decode_answer,
     encode_report,
 )
-from coatcheck.protocol.notices import ANSWERED, REFUSED
-from coatcheck.protocol.suites import ADDRESS_SIZE
-from coatcheck.protocol.terms import Anybody, GroupTerms, Round
-from coatcheck.protocol.ticket import (
-    Ticket,
-    TicketStore,
-    keep_receipt,
-    keep_registered,
-    same_round,
-)
-from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import SignedOutcome, VerifiedBulletin, VerifiedEntry
-from coatcheck.protocol.wrapping import wrap
+from coatcheck.protocol.wire.uploads import ID_SIZE, Registration, Upload, commitment
 from coatcheck.randomizers import CoinResponse, Randomizer, from_params
+
+
+# HOUSE-DOC protocol.wrapping: 'Wrapping: a report, and the traps beside it, in the layers of a cascade.\n\nEvery item of an upload looks alike from outside, and their order is drawn afresh: no shuffler can\ntell a trap of a later one from the report. Sees a report only as bytes. SPEC sections 5 and 7.\n'
+@dataclass(frozen=True)
+class Parcel:
+    """What a person hands in.
+
+    Attributes:
+        upload: for the first shuffler.
+        registrations: for each later one, in order; they go first.
+    """
+
+    upload: bytes
+    registrations: tuple[bytes, ...]
+
+
+def wrap(report: bytes, round_: Round, *, group: int, entropy: Entropy) -> Parcel:
+    """Seal a report for the server and the cascade, and make one trap for every later shuffler."""
+    later = range(1, len(round_.terms.shufflers))
+    name = entropy.token(ID_SIZE)
+    server = SealingKey(round_.suite, bytes.fromhex(round_.terms.server.sealing))
+    bound = binding(Purpose.REPORT, digest=round_.digest, group=group)
+    traps = [entropy.token(round_.item_size(group, hop + 1)) for hop in later]
+    items = [layered(seal(report, to=server, bound=bound), round_, group=group, name=name)]
+    items += [
+        layered(trap, round_, group=group, name=name, last=hop)
+        for hop, trap in zip(later, traps, strict=True)
+    ]
+    body = b"".join(_shuffled(items, entropy))
+    registrations = tuple(
+        Registration(
+            hop, group, round_.digest, commitment(trap, digest=round_.digest, group=group, hop=hop)
+        ).encode()
+        for hop, trap in zip(later, traps, strict=True)
+    )
+    return Parcel(Upload(group, round_.digest, name, body).encode(round_), registrations)
+
+
+def layered(
+    text: bytes, round_: Round, *, group: int, name: bytes, last: int | None = None
+) -> bytes:
+    """Seal bytes to each shuffler up to the last, or the one at a place, the first one last."""
+    shufflers, digest = round_.terms.shufflers, round_.digest
+    for hop in reversed(range(len(shufflers) if last is None else last + 1)):
+        to = SealingKey(round_.suite, bytes.fromhex(shufflers[hop].sealing))
+        named = bytes(ID_SIZE) if hop else name
+        bound = binding(Purpose.LAYER, digest=digest, group=group, hop=hop, upload=named)
+        text = seal(text, to=to, bound=bound)
+    return text
+
+
+def _shuffled(items: Sequence[bytes], entropy: Entropy) -> list[bytes]:
+    """Put items into a uniformly random order."""
+    left, drawn = list(items), []
+    while len(left) > 1:
+        drawn.append(left.pop(entropy.integer(len(left))))
+    return drawn + left
+
 
 __all__ = [
     "Budget",
@@ -263,7 +310,7 @@ def _check_exposure(round_: Round, number: int) -> None:
 
 def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
     """Find and open your answer; the ledger is told how the round ended."""
-    settle(ticket, bulletin, ledger=ledger)
+    record_outcome(ticket, bulletin, ledger=ledger)
     mine = ticket.keys.address
     place = bulletin.find(mine, ticket.group)
     if place is None:
@@ -275,7 +322,7 @@ def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None
     return _open(ticket, bulletin.entries[ticket.group][place], bulletin.round)
 
 
-def settle(ticket: Ticket, shown: SignedOutcome, *, ledger: Budget | None = None) -> None:
+def record_outcome(ticket: Ticket, shown: SignedOutcome, *, ledger: Budget | None = None) -> None:
     """Tell the ledger how the round ended; refuse a round that has no answers.
 
     Only a round that was answered with its crowd hid the report among it. For any other the

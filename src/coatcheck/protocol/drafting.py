@@ -15,10 +15,8 @@ from msgspec import UNSET, UnsetType
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
 from coatcheck.errors import Misuse
-from coatcheck.protocol.messages import least_sizes
-from coatcheck.protocol.nearness import MOST_CELLS, reply_size
-from coatcheck.protocol.steps import word_size
-from coatcheck.protocol.suites import Suite
+from coatcheck.protocol.settling.nearness import MOST_CELLS, reply_size
+from coatcheck.protocol.settling.rules import word_size
 from coatcheck.protocol.terms import (
     GroupTerms,
     Notary,
@@ -26,10 +24,12 @@ from coatcheck.protocol.terms import (
     Promise,
     SettleTerms,
     ShufflerParty,
+    Suite,
     Terms,
     Work,
     delta_less,
 )
+from coatcheck.protocol.wire.messages import least_sizes
 from coatcheck.randomizers import CoinResponse, Randomizer, from_draft
 
 _OPTIONAL = {"letter_size", "grace", "settle", "trap_delta", "window"}

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.hpke import Suite as Hpke
 
 from coatcheck.errors import Unsealable
 from coatcheck.protocol.keys import OpeningKey, SealingKey
-from coatcheck.protocol.suites import CLASSICAL, HYBRID, Suite
+from coatcheck.protocol.terms import CLASSICAL, HYBRID, Suite
 
 _HPKE: Final = {
     CLASSICAL: Hpke(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305),

@@ -6,10 +6,13 @@ strictly, because one hostile key must not stop a round or forge a letter. SPEC 
 """
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Final, NoReturn
+from pathlib import Path
+from typing import Any, Final, Literal, NoReturn
 
+import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
@@ -17,10 +20,28 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey, MLKEM768X25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import UNSET, Struct, UnsetType
+from numpy.typing import NDArray
 
+from coatcheck.durable_files import read_bytes, read_secret
 from coatcheck.errors import BadKey, BadSignature, Misuse
-from coatcheck.protocol.records import Signed
-from coatcheck.protocol.suites import ADDRESS_SIZE, CLASSICAL, SIGNATURE_SIZE, VERIFYING_SIZE, Suite
+from coatcheck.protocol.terms import (
+    ADDRESS_SIZE,
+    CLASSICAL,
+    SIGNATURE_SIZE,
+    VERIFYING_SIZE,
+    AdmissionTerms,
+    Hex,
+    Notary,
+    Party,
+    ShufflerParty,
+    Suite,
+    Title,
+    Url,
+    Verifying,
+    suite_named,
+)
+from coatcheck.protocol.wire.encoding import Signed, first_of_each, read_document
 
 SEED_SIZE: Final = 32
 _ADDRESS_LABEL: Final = b"coatcheck/v1/address\0"
@@ -237,3 +258,157 @@ class KeyPairs(_Secret):
 def _derive(seed: bytes, label: bytes) -> bytes:
     # Two labels give two independent keys, so that no question of joint security arises.
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=label).derive(seed)
+
+
+# HOUSE-DOC protocol.contacts: 'Contacts side by side: which one-time pairs of a partition are usable, and their addresses.\n\nThe rules are those of `keys.Contact`, over whole columns, so that no object is made per person.\nSPEC section 4.\n'
+_Rows = NDArray[np.uint8]
+_Mask = NDArray[np.bool_]
+_POINT: Final = 32
+_WORD: Final = np.dtype("<u8")
+_SIGN: Final = np.uint64(1 << 63)
+_LATTICE: Final = 1152
+"""Bytes of an ML-KEM-768 key that hold coefficients, two in three bytes; a seed follows."""
+_Q: Final = 3329
+
+
+def usable(suite: Suite, rows: _Rows) -> _Mask:
+    """Tell of each contact (n, size) whether `Contact.decode` takes it."""
+    cut = suite.sealing_size
+    good = _points(rows[:, cut - _POINT : cut], refused=LOW_ORDER_U, signed=False)
+    good &= _points(rows[:, cut:], refused=SMALL_ORDER_Y, signed=True)
+    if suite != CLASSICAL:
+        good &= _lattices(rows[:, :MLKEM_SIZE])
+    return good
+
+
+def addresses(suite: Suite, rows: _Rows) -> _Rows:
+    """Hash each contact (n, size) to its address (n, 16)."""
+    label, raw, size = hashlib.sha256(address_label(suite)), rows.tobytes(), suite.contact_size
+    found = bytearray()
+    for at in range(0, len(raw), size):
+        one = label.copy()
+        one.update(raw[at : at + size])
+        found += one.digest()[:ADDRESS_SIZE]
+    return np.frombuffer(bytes(found), dtype=np.uint8).reshape(-1, ADDRESS_SIZE)
+
+
+def first_seen(rows: _Rows) -> _Mask:
+    """Tell of each address (n, 16) whether no row before it has it too."""
+    first = np.zeros(len(rows), dtype=np.bool_)
+    first[first_of_each(rows)] = True
+    return first
+
+
+def _points(rows: _Rows, *, refused: Iterable[int], signed: bool) -> _Mask:
+    """Tell which numbers of 32 bytes are canonical and none of the refused ones.
+
+    In the highest bit of a signing key stands the sign of x, which is no part of the number.
+    """
+    words = np.ascontiguousarray(rows).view(_WORD)
+    if signed:
+        words = words.copy()
+        words[:, 3] &= ~_SIGN
+    prime = _words(P)
+    large = (words[:, 3] > prime[3]) | (
+        (words[:, 1:] == prime[1:]).all(axis=1) & (words[:, 0] >= prime[0])
+    )
+    good = ~large
+    for number in refused:
+        good &= (words != _words(number)).any(axis=1)
+    return np.asarray(good)
+
+
+def _words(number: int) -> NDArray[np.uint64]:
+    return np.frombuffer(number.to_bytes(_POINT, "little"), dtype=_WORD)
+
+
+def _lattices(rows: _Rows) -> _Mask:
+    """Tell which ML-KEM-768 keys have all their coefficients below q (FIPS 203, section 7.2)."""
+    triples = rows[:, :_LATTICE].reshape(len(rows), -1, 3).astype(np.uint16)
+    low = triples[:, :, 0] | ((triples[:, :, 1] & 15) << 8)
+    high = (triples[:, :, 1] >> 4) | (triples[:, :, 2] << 4)
+    return np.asarray((np.maximum(low, high) < _Q).all(axis=1))
+
+
+# HOUSE-DOC protocol.keyfiles: "Key files: the seed of a role's keys for its owner alone, and the public halves for everybody.\n\nThe one format that the commands and the services share. Secrets get mode 0600 from the first\nbyte on, and a file that others could read is refused. SPEC section 4.\n"
+class PublicKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a role gives away: its name, its two public keys, and where it is.
+
+    Attributes:
+        url: its address; absent in the key file of a service, whose settings say it.
+    """
+
+    coatcheck: Literal["public/1"] = "public/1"
+    name: Title
+    suite: str
+    verifying: Verifying
+    sealing: Hex
+    url: Url | UnsetType = UNSET
+
+    @property
+    def party(self) -> Party:
+        """The entry in the terms of the server."""
+        return Party(**self._known(), sealing=self.sealing)
+
+    def shuffler(self, admission: AdmissionTerms) -> ShufflerParty:
+        """Give the entry in the terms of a shuffler that admits these people."""
+        return ShufflerParty(**self._known(), sealing=self.sealing, admission=admission)
+
+    @property
+    def notary(self) -> Notary:
+        """The entry in the terms of the board."""
+        return Notary(**self._known())
+
+    def _known(self) -> dict[str, str]:
+        if self.url is UNSET:
+            raise Misuse(
+                f"nobody knows where {self.name!r} is: make its keys with `keygen --url`, or add"
+                " `url` to the file of its public keys"
+            )
+        return {"name": self.name, "verifying": self.verifying, "url": self.url}
+
+
+class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a role keeps: the seed of its keys."""
+
+    coatcheck: Literal["secret/1"] = "secret/1"
+    name: Title
+    suite: str
+    seed: Hex
+    url: Url | UnsetType = UNSET
+
+    @property
+    def pairs(self) -> KeyPairs:
+        """The keys."""
+        return KeyPairs(suite_named(self.suite), bytes.fromhex(self.seed))
+
+    @property
+    def public(self) -> PublicKeys:
+        """The half to give away."""
+        pairs = self.pairs
+        return PublicKeys(
+            name=self.name,
+            suite=self.suite,
+            verifying=pairs.signing.public_raw.hex(),
+            sealing=pairs.opening.public_raw.hex(),
+            url=self.url,
+        )
+
+    def __repr__(self) -> str:
+        return f"SecretKeys(name={self.name!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Print as the name in rich terminals too: theirs would list every field."""
+        return [("name", self.name)]
+
+
+def read_keys(path: Path) -> SecretKeys:
+    """Read a role's key file."""
+    return read_document(read_secret(path), SecretKeys, f"{path} is no key file", error=Misuse)
+
+
+def read_public(path: Path) -> PublicKeys:
+    """Read a role's public keys."""
+    return read_document(
+        read_bytes(path), PublicKeys, f"{path} is no file of public keys", error=Misuse
+    )

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from coatcheck.errors import Error
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import Contact, KeyPairs
-from coatcheck.protocol.messages import Letter, decode_letter, encode_letter
-from coatcheck.protocol.notices import Posting
-from coatcheck.protocol.steps import MARK
+from coatcheck.protocol.settling.rules import MARK
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket, same_round
+from coatcheck.protocol.wire.bulletins import Posting
+from coatcheck.protocol.wire.messages import Letter, decode_letter, encode_letter
 
 
 def write(

@@ -5,7 +5,8 @@ The task behind it sees estimates only. SPEC section 11, paper section "A Concre
 """
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,23 +14,25 @@ from numpy.typing import NDArray
 from coatcheck import tasks
 from coatcheck.domains import Ball, Box, Categories
 from coatcheck.errors import Misuse, Refused
-from coatcheck.protocol.ends import FEW_REPORTS, NO_REASON, TASK, due, is_short, unheard
-from coatcheck.protocol.envelope import Bulk
-from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.manifest import Batch, Manifest
-from coatcheck.protocol.messages import least_sizes
-from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
-from coatcheck.protocol.opened import (
-    Opened,
-    joined,
-    open_part,
-    parts_of,
-    without_repetitions,
-)
-from coatcheck.protocol.replies import encode_answers, seal_entries
-from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
+from coatcheck.protocol.envelope import Bulk, Purpose, binding
+from coatcheck.protocol.keys import KeyPairs, OpeningKey, addresses, first_seen, usable
+from coatcheck.protocol.log.verification import verify_batch, verify_outcome
+from coatcheck.protocol.outcomes import FEW_REPORTS, NO_REASON, TASK, due, is_short, unheard
+from coatcheck.protocol.state_machine import SERVER_TRANSITIONS, ServerPhase, ServerState
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.verification import verify_batch, verify_end
+from coatcheck.protocol.wire.batches import PART, Batch, Manifest
+from coatcheck.protocol.wire.bulletins import ANSWERED, REFUSED, Bulletin
+from coatcheck.protocol.wire.encoding import first_of_each
+from coatcheck.protocol.wire.messages import (
+    LOCATED,
+    PARTNERS,
+    VALUES,
+    PayloadFormat,
+    ReportTable,
+    answer_heads,
+    least_sizes,
+)
+from coatcheck.protocol.wire.uploads import Tally
 from coatcheck.randomizers import (
     CoinResponse,
     Decode,
@@ -39,11 +42,213 @@ from coatcheck.randomizers import (
     Randomizer,
     from_params,
 )
-from coatcheck.randomizers.coin import heard, speaker
-from coatcheck.randomizers.reading import LEARNED, believed
+from coatcheck.randomizers.composed import heard, speaker
+from coatcheck.randomizers.density import LEARNED, believed
 from coatcheck.tasks.contract import RunsByRegion
-from coatcheck.tasks.means import mean_of, tells_mean_only
-from coatcheck.tasks.regions import Map, Region, regions
+from coatcheck.tasks.execution import Map, Region, regions
+from coatcheck.tasks.learning import mean_of, tells_mean_only
+
+# HOUSE-DOC protocol.opened: 'Opened reports: what a server keeps of a partition of a batch, side by side, and what it drops.\n\nPure functions over the columns of a partition. The checks of one report need that report only;\nwhether two carry the same keys is seen over all partitions of all groups. SPEC section 11.\n'
+_Mask = NDArray[np.bool_]
+NOWHERE: Final = 2**32 - 1
+"""The place of a report that is not answered."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Reports that stayed, as columns; row i of each is of one report.
+
+    Attributes:
+        tally: how many came in and were dropped.
+        contacts: the one-time keys.
+        addresses: their addresses.
+        payloads: the reports as they were sent.
+        reports: the reports as numbers.
+    """
+
+    tally: Tally
+    contacts: NDArray[np.uint8]
+    addresses: NDArray[np.uint8]
+    payloads: NDArray[np.uint8]
+    reports: NDArray[np.int64]
+    notes: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.contacts)
+
+    def keep(self, rows: _Mask, reason: str) -> "Opened":
+        """Keep these rows, and count the others as dropped for a reason."""
+        lost = len(self) - int(rows.sum())
+        if not lost:
+            return self
+        columns = (self.contacts, self.addresses, self.payloads, self.reports, self.notes)
+        return Opened(self.tally.drop(reason, lost), *(column[rows] for column in columns))  # type: ignore[arg-type] # one column has other numbers
+
+
+def parts_of(count: int) -> list[slice]:
+    """Cut so many rows into partitions; no rows are one empty partition."""
+    return [slice(at, min(at + PART, count)) for at in range(0, max(1, count), PART)]
+
+
+def one_by_one(rows: NDArray[np.uint8]) -> list[bytes]:
+    """Give the rows of a column as bytes."""
+    raw, size = rows.tobytes(), rows.shape[1]
+    return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
+def open_part(
+    items: Sequence[bytes],
+    round_: Round,
+    *,
+    group: int,
+    randomizer: Randomizer,
+    key: OpeningKey,
+    bulk: Bulk,
+) -> Opened:
+    """Open and check the items of a partition of a group."""
+    bound = binding(Purpose.REPORT, digest=round_.digest, group=group)
+    plain = bulk.unseal_each(items, key=key, bounds=[bound] * len(items))
+    return read_part(plain, round_, group=group, randomizer=randomizer)
+
+
+def read_part(
+    plain: Sequence[bytes | None], round_: Round, *, group: int, randomizer: Randomizer
+) -> Opened:
+    """Read the opened items of a partition; None is one that did not open.
+
+    A report that is wrong in several ways is counted under the first of: malformed,
+    out-of-domain, bad-key.
+    """
+    texts = [text for text in plain if text is not None]
+    table = ReportTable.read(texts, round_, group)
+    reports, in_range = PayloadFormat.between(randomizer.low, randomizer.high).decode(
+        table.payloads
+    )
+    inside = possible(randomizer, reports, in_range)
+    known = usable(round_.suite, table.contacts)
+    stays = table.well_formed & inside & known
+    tally = Tally(len(plain)).drop("unopened", len(plain) - len(texts))
+    tally = tally.drop("malformed", int((~table.well_formed).sum()))
+    tally = tally.drop("out-of-domain", int((table.well_formed & ~inside).sum()))
+    tally = tally.drop("bad-key", int((table.well_formed & inside & ~known).sum()))
+    contacts = table.contacts[stays]
+    names = addresses(round_.suite, contacts)
+    return Opened(tally, contacts, names, table.payloads[stays], reports[stays], table.notes[stays])
+
+
+def joined(parts: Sequence[Opened], *, before: Tally) -> Opened:
+    """Put the partitions of a group together, in order; `before` is what the batch says of it."""
+    losses = zip(before.dropped, *(part.tally.dropped for part in parts), strict=True)
+    tally = replace(before, dropped=tuple(sum(loss) for loss in losses))
+    return Opened(
+        tally,
+        np.concatenate([part.contacts for part in parts]),
+        np.concatenate([part.addresses for part in parts]),
+        np.concatenate([part.payloads for part in parts]),
+        np.concatenate([part.reports for part in parts]),
+        np.concatenate([part.notes for part in parts]),
+    )
+
+
+def without_repetitions(groups: Sequence[Opened]) -> list[Opened]:
+    """Keep of all reports with the same keys the first, in the order of groups and rows."""
+    first = first_seen(np.concatenate([group.addresses for group in groups]))
+    ends = np.cumsum([len(group) for group in groups])
+    parts = np.split(first, ends[:-1])
+    return [
+        group.keep(rows, "duplicate-address") for group, rows in zip(groups, parts, strict=True)
+    ]
+
+
+def places(groups: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint32]]:
+    """Give each report the place of its entry in the bulletin, by the addresses of each group.
+
+    Groups come in order, and entries of a group by address. `NOWHERE` is who has the keys of a
+    report before.
+    """
+    ends = np.cumsum([len(group) for group in groups])
+    order = first_of_each(np.concatenate(groups))
+    found = np.full(ends[-1], NOWHERE, dtype=np.uint32)
+    by_group = order[np.argsort(np.searchsorted(ends, order, side="right"), kind="stable")]
+    found[by_group] = np.arange(len(by_group), dtype=np.uint32)
+    return np.split(found, ends[:-1])
+
+
+def possible(randomizer: Randomizer, reports: NDArray[np.int64], in_range: _Mask) -> _Mask:
+    """Tell which reports the randomizer can give at all: all values share one set of them."""
+    found = np.zeros(len(reports), dtype=np.bool_)
+    if in_range.any():
+        origin = np.zeros((int(in_range.sum()), randomizer.domain.dimension), dtype=np.int64)
+        found[in_range] = randomizer.density(reports[in_range], origin) > 0
+    return found
+
+
+# HOUSE-DOC protocol.replies: "Replies: a task's answers to a partition of reports, as bytes of one size, and sealed.\n\nReferences become one-time keys here, and nowhere before: the task saw positions. SPEC section 8.\n"
+_Rows = NDArray[np.uint8]
+
+
+def encode_answers(
+    answers: tasks.Answers, rows: slice, opened: Sequence[Opened], *, size: int
+) -> _Rows:
+    """Write the answers to some rows of a group, (n, size): how much one holds does not show."""
+    part = answers.take(np.arange(len(answers))[rows])
+    if isinstance(part, tasks.Values):
+        return write_answers(part, size=size)
+    of = opened[part.group]
+    partners = np.concatenate([of.contacts[part.indices], of.payloads[part.indices]], axis=1)
+    return write_answers(part, partners, contact=of.contacts.shape[1], size=size)
+
+
+def write_answers(
+    answers: tasks.Answers, partners: _Rows | None = None, *, contact: int = 0, size: int
+) -> _Rows:
+    """Write answers, each in so many bytes.
+
+    `partners` are contact and payload of everybody whom references name, one row for each
+    reference; a contact has so many bytes. None is nobody.
+    """
+    if isinstance(answers, tasks.Values):
+        found = _values(answers)
+    else:
+        named = np.empty((0, 0), np.uint8) if partners is None else partners
+        found = _partners(answers, named if answers.located else named[:, :contact])
+    if found.shape[1] > size:
+        raise Misuse(f"an answer takes {found.shape[1]} bytes, the terms give it {size}")
+    return np.pad(found, ((0, 0), (0, size - found.shape[1])))
+
+
+def seal_entries(
+    texts: _Rows, keys: _Rows, addresses: _Rows, round_: Round, *, group: int, bulk: Bulk
+) -> list[bytes]:
+    """Seal each answer to the key of its person, and put the address in front."""
+    bound = binding(Purpose.ANSWER, digest=round_.digest, group=group)
+    sealed = bulk.seal_each(one_by_one(texts), to=one_by_one(keys), suite=round_.suite, bound=bound)
+    return [name + one for name, one in zip(one_by_one(addresses), sealed, strict=True)]
+
+
+def _values(answers: tasks.Values) -> _Rows:
+    """Write numbers: each one's own, then those that everybody is told."""
+    count, width = answers.data.shape
+    shared = np.broadcast_to(answers.shared, (count, len(answers.shared)))
+    numbers = np.concatenate([answers.data, shared], axis=1).astype(">f8")
+    body = np.frombuffer(numbers.tobytes(), dtype=np.uint8).reshape(count, 8 * numbers.shape[1])
+    heads = answer_heads(np.full(count, VALUES), np.full(count, width), len(answers.shared))
+    return np.concatenate([heads, body], axis=1)
+
+
+def _partners(answers: tasks.References, partners: _Rows) -> _Rows:
+    """Write whom each report is told of; nobody is an empty row of numbers."""
+    counts = answers.counts()
+    group = np.full((len(partners), 1), answers.group, dtype=np.uint8)
+    named = np.concatenate([group, partners], axis=1)
+    body = np.zeros((len(answers), int(counts.max(initial=0)), named.shape[1]), dtype=np.uint8)
+    inside = np.arange(len(partners)) - np.repeat(answers.indptr[:-1], counts)
+    body[answers.owners(), inside] = named
+    kinds = np.where(counts > 0, LOCATED if answers.located else PARTNERS, VALUES)
+    heads = answer_heads(kinds, counts, 0 if answers.second is None else answers.second)
+    people, most, size = body.shape
+    return np.concatenate([heads, body.reshape(people, most * size)], axis=1)
+
 
 Reports = NDArray[np.int64]
 
@@ -85,7 +290,7 @@ class Server:
         self._check_sizes()
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> ServerPhase:
         """Where the round stands."""
         return self.state.phase
 
@@ -95,7 +300,10 @@ class Server:
             if Batch.decode(raw, self.round).manifest.content != self.state.accepted:
                 raise Refused("this round is answered for another batch: one batch, one bulletin")
             return
-        after, last = MOVES.after(self.phase, "accept"), len(self.round.terms.shufflers) - 1
+        after, last = (
+            SERVER_TRANSITIONS.after(self.phase, "accept"),
+            len(self.round.terms.shufflers) - 1,
+        )
         self.state.accepted = verify_batch(raw, self.round, hop=last).manifest.content
         self.state.phase = after
 
@@ -112,7 +320,7 @@ class Server:
         opened = self.opened = self.open(batch)
         tallies = [group.tally for group in opened]
         enough = not is_short(tallies, self.round)
-        after = MOVES.after(self.phase, "answer" if enough else "refuse")
+        after = SERVER_TRANSITIONS.after(self.phase, "answer" if enough else "refuse")
         entries = self._entries(opened) if enough else [[] for _ in opened]
         outcome, reason = (ANSWERED, NO_REASON) if enough else (REFUSED, FEW_REPORTS)
         counts = (tallies, batch.roots)
@@ -131,16 +339,16 @@ class Server:
     def hear(self, raw: bytes) -> bytes:
         """End a round that a shuffler gave up, with the shuffler's own word."""
         after = self._unbatched()
-        verify_end(raw, self.round, before=len(self.round.terms.shufflers))
+        verify_outcome(raw, self.round, before=len(self.round.terms.shufflers))
         return self._end(after, raw)
 
-    def _unbatched(self) -> Phase:
+    def _unbatched(self) -> ServerPhase:
         """Give the phase after an abandonment; refused once the batch is here."""
         if self.state.accepted:
             raise Refused("this server has the batch of the round, and goes on")
-        return MOVES.after(self.phase, "abandon")
+        return SERVER_TRANSITIONS.after(self.phase, "abandon")
 
-    def _end(self, after: Phase, bulletin: bytes) -> bytes:
+    def _end(self, after: ServerPhase, bulletin: bytes) -> bytes:
         self.state.phase, self.state.bulletin = after, bulletin
         return bulletin
 

@@ -6,15 +6,22 @@ several times in a row; a later one holds registrations instead of uploads, and 
 SPEC section 10, paper section "A Concrete Protocol" (the shuffle functionality).
 """
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 from msgspec import Struct, field
+from numpy.typing import NDArray
 
 from coatcheck.entropy import Entropy, system
 from coatcheck.errors import Misuse, Refused
-from coatcheck.protocol.ends import (
+from coatcheck.protocol.envelope import Bulk, Purpose, binding
+from coatcheck.protocol.keys import KeyPairs, OpeningKey
+from coatcheck.protocol.log.verification import verify_batch, verify_outcome
+from coatcheck.protocol.outcomes import (
     FEW_REPORTS,
     FEW_TRAPS,
     LATE,
@@ -23,23 +30,150 @@ from coatcheck.protocol.ends import (
     abandoned,
     due,
 )
-from coatcheck.protocol.envelope import Bulk
-from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.manifest import Batch, Manifest, Part, bits_of
-from coatcheck.protocol.parcels import (
+from coatcheck.protocol.state_machine import SHUFFLER_TRANSITIONS, ShufflerPhase
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.ticket import Receipt, issue
+from coatcheck.protocol.wire.batches import Batch, Manifest, Part, bits_of
+from coatcheck.protocol.wire.encoding import first_of_each, in_order
+from coatcheck.protocol.wire.uploads import (
     ID_SIZE,
     Registration,
     Tally,
     Upload,
+    committing,
     content_id,
     items_of,
+    people,
+    slack,
 )
-from coatcheck.protocol.peeling import Bytes, Peeler, gather, rows, sift
-from coatcheck.protocol.receipts import Receipt, issue
-from coatcheck.protocol.shuffler_moves import MOVES, Phase
-from coatcheck.protocol.terms import Round
-from coatcheck.protocol.traps import people, slack
-from coatcheck.protocol.verification import verify_batch, verify_end
+
+# HOUSE-DOC protocol.peeling: 'Peeling: how a shuffler opens its layer and puts the items into their new order, part by part.\n\nA part of what came in is peeled by itself: each item gets its rank, and a name by which equal ones\nand traps are found. All names of a group are sifted together. Then each partition of the batch is\ngathered from the items whose rank begins with its number. So any number of processes can do it, in\nany order, and the bytes are the same. Sees no report. SPEC section 10.\n'
+RANK: Final = 16
+_TOLD: Final = RANK + ID_SIZE
+_NONE: Final = bytes(ID_SIZE)
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Peeled:
+    """What became of a part of a group, one row for each item.
+
+    Attributes:
+        told: rank and name of everything that came in; the name is zero if it did not open.
+        items: rank and item of what opened, by rank.
+    """
+
+    told: Bytes
+    items: Bytes
+
+    def dealt(self, bits: int) -> list[Bytes]:
+        """Deal the items to the partitions by the leading bits of their ranks."""
+        return _dealt(self.items, bits)
+
+
+@dataclass(frozen=True)
+class Sifted:
+    """What stays of a group: the count, and the ranks of opened items that are left out."""
+
+    tally: Tally
+    out: Bytes
+
+    def dealt(self, bits: int) -> list[Bytes]:
+        """Deal the ranks to the partitions."""
+        return _dealt(self.out, bits)
+
+
+class Peeler:
+    """What a shuffler at one place of the cascade does with a part of a group.
+
+    *Guarantee:* it gives the same bytes for the same part and secret, wherever it runs.
+    """
+
+    def __init__(
+        self, round_: Round, *, hop: int, key: OpeningKey, secret: bytes, bulk: Bulk | None = None
+    ) -> None:
+        self._round = round_
+        self._hop = hop
+        self._key = key
+        self._bulk = bulk or Bulk()
+        self._ranked = hashlib.blake2b(key=secret, digest_size=RANK, person=b"coatcheck order")
+
+    def peel(self, group: int, sealed: Mapping[bytes, bytes]) -> Peeled:
+        """Open this shuffler's layer of items, given by their ids."""
+        bounds = self._bounds(group, sealed)
+        opened = self._bulk.unseal_each(list(sealed.values()), key=self._key, bounds=bounds)
+        ranks = [self.rank(group, name) for name in sealed]
+        # Every item is hashed, so that a trap takes no other time than a report.
+        named = committing(digest=self._round.digest, group=group, hop=self._hop)
+        names = [named(item)[:ID_SIZE] if item else _NONE for item in opened]
+        told = np.concatenate([rows(b"".join(ranks), RANK), rows(b"".join(names), ID_SIZE)], axis=1)
+        kept = rows(b"".join(rank for rank, item in zip(ranks, opened, strict=True) if item), RANK)
+        items = rows(b"".join(filter(None, opened)), self._round.item_size(group, self._hop + 1))
+        order, _ = in_order(kept)
+        return Peeled(told, np.concatenate([kept[order], items[order]], axis=1))
+
+    def rank(self, group: int, name: bytes) -> bytes:
+        """Give an item's place in the new order."""
+        # A keyed hash, not a drawn permutation: a retry after a crash gives the same order, and
+        # without the secret the order says nothing. Ids are unique, so ties do not occur.
+        keyed = self._ranked.copy()
+        keyed.update(bytes((group,)) + self._round.digest + name)
+        return keyed.digest()
+
+    def _bounds(self, group: int, names: Collection[bytes]) -> list[bytes]:
+        """Spell out what this shuffler's layer of each item is bound to."""
+        digest, hop = self._round.digest, self._hop
+        if hop:
+            return [binding(Purpose.LAYER, digest=digest, group=group, hop=hop)] * len(names)
+        head = binding(Purpose.LAYER, digest=digest, group=group, upload=b"")
+        return [head + name[:ID_SIZE] for name in names]
+
+
+def sift(tally: Tally, told: Iterable[Bytes], *, traps: Bytes) -> Sifted:
+    """Count what of a group did not open, is repeated, or is one of the traps, and leave it out.
+
+    Of equal items the first one in the new order stays. A trap counts once: the same bytes a second
+    time are a repetition.
+    """
+    every = np.concatenate([np.zeros((0, _TOLD), np.uint8), *told])
+    every = every[first_of_each(every[:, :RANK])]
+    opened = every[every[:, RANK:].any(axis=1)]
+    ranks, names = np.ascontiguousarray(opened[:, :RANK]), opened[:, RANK:]
+    stays = np.zeros(len(opened), np.bool_)
+    stays[first_of_each(names)] = True
+    caught = stays & np.isin(_keys(names), _keys(traps))
+    tally = tally.drop("repeated", tally.kept - len(every) + int((~stays).sum()))
+    tally = tally.drop("unpeeled", len(every) - len(opened)).drop("trap", int(caught.sum()))
+    return Sifted(tally, ranks[~stays | caught])
+
+
+def gather(pieces: Iterable[Bytes], out: Bytes) -> bytes:
+    """Make a partition of its pieces of all parts: in the order of rank, without those left out."""
+    found = np.concatenate(list(pieces))
+    found = found[first_of_each(found[:, :RANK])]
+    stays = ~np.isin(_keys(found[:, :RANK]), _keys(out))
+    return found[stays, RANK:].tobytes()
+
+
+def rows(raw: bytes, width: int) -> Bytes:
+    """Read rows of one width."""
+    return np.frombuffer(raw, np.uint8).reshape(-1, width)
+
+
+def _keys(columns: Bytes) -> NDArray[Any]:
+    """Give rows as values that are compared byte by byte."""
+    flat = np.ascontiguousarray(columns)
+    return flat.view(np.dtype((np.void, columns.shape[1]))).ravel()
+
+
+def _dealt(ranked: Bytes, bits: int) -> list[Bytes]:
+    """Cut rows that begin with their rank, in order of rank, where the leading bits change."""
+    if not bits:
+        return [ranked]
+    leading = np.ascontiguousarray(ranked[:, :8]).view(">u8").ravel() >> np.uint64(64 - bits)
+    ends = np.searchsorted(leading, np.arange(1, 1 << bits, dtype=np.uint64))
+    return np.split(ranked, ends)
+
 
 SECRET_SIZE: Final = 32
 
@@ -59,7 +193,7 @@ class ShufflerState(Struct):
 
     secret: bytearray
     held: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
-    phase: Phase = Phase.OPEN
+    phase: ShufflerPhase = ShufflerPhase.OPEN
     incoming: bytes = b""
     accepted: bytes = b""
     batch: bytes = b""
@@ -108,7 +242,7 @@ class Shuffler:
         self.state = state
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> ShufflerPhase:
         """Where the round stands."""
         return self.state.phase
 
@@ -126,7 +260,7 @@ class Shuffler:
         upload = self.vet(raw, now=now)
         known = self.state.held.get(upload.id)
         if known is None:
-            self.state.phase = MOVES.after(self.phase, "receive")
+            self.state.phase = SHUFFLER_TRANSITIONS.after(self.phase, "receive")
             self.state.held[upload.id] = (upload.group, upload.body)
         elif known != (upload.group, upload.body):
             raise Refused("other bytes came in under this id: re-send the bytes of your ticket")
@@ -155,13 +289,13 @@ class Shuffler:
             if Batch.decode(raw, self.round).manifest.content != self.state.accepted:
                 raise Refused("another batch came in for this round before: keep the first")
             return
-        after = MOVES.after(self.phase, "accept")
+        after = SHUFFLER_TRANSITIONS.after(self.phase, "accept")
         self.state.accepted = verify_batch(raw, self.round, hop=self.hop - 1).manifest.content
         self.state.incoming, self.state.phase = raw, after
 
     def close(self, *, now: int) -> None:
         """Take no more uploads, once it is time and every group is large enough."""
-        after = MOVES.after(self.phase, "close")
+        after = SHUFFLER_TRANSITIONS.after(self.phase, "close")
         reason = self.why_open(now=now, crowd=self.crowd)
         if reason:
             raise Refused(reason)
@@ -177,7 +311,7 @@ class Shuffler:
 
     def reopen(self, *, now: int) -> None:
         """Take uploads again: too few were left after peeling, and more can still come."""
-        after = MOVES.after(self.phase, "reopen")
+        after = SHUFFLER_TRANSITIONS.after(self.phase, "reopen")
         if self.expired(now=now):
             raise Refused("no more reports can come to this round: let it expire")
         self.state.phase = after
@@ -198,7 +332,7 @@ class Shuffler:
         """
         if self.is_late(now=now):
             return LATE
-        if self.phase is Phase.RELEASED:
+        if self.phase is ShufflerPhase.RELEASED:
             return NO_REASON
         if self.hop and not self.state.accepted:
             return LATE if now >= due(self.round, self.hop) else NO_REASON
@@ -214,7 +348,7 @@ class Shuffler:
         """
         if self.state.batch:
             return self.state.batch
-        after = MOVES.after(self.phase, "release")
+        after = SHUFFLER_TRANSITIONS.after(self.phase, "release")
         earlier, given = self._given()
         peeler = self.peeler
         groups, listed = [], []
@@ -262,38 +396,38 @@ class Shuffler:
 
     def abandon(self) -> bytes:
         """Give up the round: forget every parcel, release nothing, ever; return the signed end."""
-        return self._give_up(MOVES.after(self.phase, "abandon"), self.end(OPERATOR))
+        return self._give_up(SHUFFLER_TRANSITIONS.after(self.phase, "abandon"), self.end(OPERATOR))
 
     def expire(self, *, now: int) -> bytes:
         """Give up a round whose time is over; return the signed end."""
-        after, reason = MOVES.after(self.phase, "expire"), self.overdue(now=now)
+        after, reason = SHUFFLER_TRANSITIONS.after(self.phase, "expire"), self.overdue(now=now)
         if not reason:
             raise Refused("more reports can still come to this round: wait, or abandon it")
         return self._give_up(after, self.end(reason))
 
     def hear(self, raw: bytes) -> bytes:
         """Give up a round that a shuffler before this one gave up, and pass its word on."""
-        after = MOVES.after(self.phase, "hear")
-        verify_end(raw, self.round, before=self.hop)
+        after = SHUFFLER_TRANSITIONS.after(self.phase, "hear")
+        verify_outcome(raw, self.round, before=self.hop)
         return self._give_up(after, raw)
 
     def tell(self) -> None:
         """Note that the board has an end of the round."""
-        self.state.phase = MOVES.after(self.phase, "tell")
+        self.state.phase = SHUFFLER_TRANSITIONS.after(self.phase, "tell")
 
     def end(self, reason: int) -> bytes:
         """Sign that this shuffler gives the round up."""
         word = abandoned(self.round, reason=reason, who=self.hop)
         return word.signed(self._keys.signing.sign).encode()
 
-    def _give_up(self, after: Phase, end: bytes) -> bytes:
+    def _give_up(self, after: ShufflerPhase, end: bytes) -> bytes:
         self.state.batch, self.state.end = b"", end
         self._wipe(after)
         return end
 
     def forget(self) -> None:
         """Drop the batch after the next one has it."""
-        self.state.phase = MOVES.after(self.phase, "forget")
+        self.state.phase = SHUFFLER_TRANSITIONS.after(self.phase, "forget")
         self.state.batch = b""
 
     def _traps(self, group: int) -> Bytes:
@@ -339,7 +473,7 @@ class Shuffler:
             sealed[number] |= items_of(upload, body, self.round)
         return (), [(Tally(len(items)), [items]) for items in sealed]
 
-    def _wipe(self, phase: Phase) -> None:
+    def _wipe(self, phase: ShufflerPhase) -> None:
         self.state.secret[:] = bytes(len(self.state.secret))
         self.state.held, self.state.incoming = {}, b""
         self.state.phase = phase

@@ -5,17 +5,14 @@ from typing import Any, Final
 
 from coatcheck.domains import Domain, Product, domain_from_params
 from coatcheck.errors import SHAPELESS, Misuse
-from coatcheck.randomizers.caps import BoundedResponse, MinkowskiResponse
 from coatcheck.randomizers.choice import Candidate, Choice, Errors, constant, errors_under
 from coatcheck.randomizers.codebook import CodebookResponse
-from coatcheck.randomizers.coin import CoinResponse
+from coatcheck.randomizers.composed import CoinResponse, FieldwiseResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, Reports
-from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse
-from coatcheck.randomizers.own import installed
-from coatcheck.randomizers.posterior import posterior_mean
-from coatcheck.randomizers.prior import Prior
-from coatcheck.randomizers.search import fieldwise, ranked, tuned
+from coatcheck.randomizers.mechanism_search import fieldwise, installed, ranked, tuned
+from coatcheck.randomizers.minkowski import BoundedResponse, MinkowskiResponse
+from coatcheck.randomizers.prior import Prior, posterior_mean
 from coatcheck.randomizers.sphere import SphereResponse
 
 __all__ = [

@@ -16,12 +16,11 @@ import numpy as np
 from coatcheck.accounting.laws import AnyLdp, Law
 from coatcheck.domains import Ball, Box, Categories, Domain, Floats, Product
 from coatcheck.entropy import seeded
-from coatcheck.randomizers.cells import Cells
+from coatcheck.randomizers.composed import FieldwiseResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, check_epsilon
-from coatcheck.randomizers.fieldwise import FieldwiseResponse
-from coatcheck.randomizers.prediction import evenly, extremes
+from coatcheck.randomizers.density import LEARNED, Cells, geometric_median, read, too_coarse
+from coatcheck.randomizers.expected_error import evenly, extremes
 from coatcheck.randomizers.prior import Prior
-from coatcheck.randomizers.reading import LEARNED, geometric_median, read, too_coarse
 
 Shape: TypeAlias = Callable[..., Randomizer]
 """Makes a mechanism of an `epsilon` and, if one is given, a `decode`."""

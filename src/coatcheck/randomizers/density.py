@@ -16,10 +16,143 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.domains import Floats, Points
+from coatcheck.domains import Ball, Box, Categories, Floats, Points
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.cells import Cells
+
+# HOUSE-DOC randomizers.cells: 'The cells that a domain is cut into where a density of people is counted.'
+_WITHIN: Final = 8  # places along an axis of a cell over which a law is averaged
+_SMOOTHING: Final = 0.1
+_FEW_CELLS: Final = 64  # so few parts need no smoothing: every report speaks of them
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells of a domain.
+
+    Attributes:
+        domain: what is cut.
+        axes: for each axis the lattice points at which a law is averaged, (cells, places).
+        inside: which cells of the whole grid lie in the domain.
+        blocks: along each axis how many cells in a row no report can tell apart.
+    """
+
+    domain: Box | Ball | Categories
+    axes: tuple[Points, ...]
+    inside: NDArray[np.bool_]
+    blocks: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls, domain: Box | Ball | Categories, *, most: int, whole: tuple[int, ...] = ()
+    ) -> "Cells":
+        """Cut a domain into at most about so many cells, as near to squares as they can be.
+
+        `whole` says into how many parts a mechanism cuts each axis, so that cells divide those.
+        """
+        if isinstance(domain, Categories):
+            count = len(domain.labels)
+            return cls(domain, (np.arange(count)[:, None],), np.ones(count, dtype=np.bool_))
+        scale, half = domain.scale, domain.steps // 2
+        side = (float(np.prod(scale)) / most) ** (1 / domain.dimension)
+        counts = [int(min(max(1, round(length / side)), 2 * half + 1)) for length in scale]
+        blocks = (1,) * len(counts)
+        if whole and math.prod(whole) <= most:
+            blocks = tuple(
+                max(1, round(count / own)) for count, own in zip(counts, whole, strict=True)
+            )
+            counts = [own * block for own, block in zip(whole, blocks, strict=True)]
+        axes = tuple(_lattice(half, count) for count in counts)
+        middles = [axis[:, _WITHIN // 2] for axis in axes]
+        points = np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1)
+        inside = np.ones(counts, dtype=np.bool_)
+        if domain.p != math.inf and domain.dimension > 1:
+            inside = np.linalg.norm(points, ord=domain.p, axis=-1) <= half
+        return cls(domain, axes, inside, blocks)
+
+    @cached_property
+    def points(self) -> Points:
+        """One lattice point of each cell of the domain, its middle: (m, d)."""
+        middles = [axis[:, axis.shape[1] // 2] for axis in self.axes]
+        grid = np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1)
+        points: Points = grid[self.inside]
+        return points
+
+    @cached_property
+    def places(self) -> Floats:
+        """The middle of each cell of the domain on the unit ball: (m, d)."""
+        domain = self.domain
+        half = 1 if isinstance(domain, Categories) else domain.steps // 2
+        middles = [axis.mean(axis=1) / half for axis in self.axes]
+        grid = np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1)
+        return np.asarray(grid[self.inside], dtype=np.float64)
+
+    @property
+    def even(self) -> Floats:
+        """The density of people who are as likely to be anywhere."""
+        count = int(self.inside.sum())
+        return np.full(count, 1 / count)
+
+    def count(self, points: Points, weights: Floats | None = None) -> Floats:
+        """Return how much weight of lattice points falls into each cell; nothing falls outside."""
+        index = [
+            np.clip(np.searchsorted(axis[:, 0], column, side="right") - 1, 0, len(axis) - 1)
+            for axis, column in zip(self.axes, points.T, strict=True)
+        ]
+        flat = np.ravel_multi_index(tuple(index), self.inside.shape)
+        number = np.cumsum(self.inside.ravel()) - 1
+        held = np.bincount(np.maximum(number[flat], 0), weights, minlength=int(number[-1]) + 1)
+        return np.asarray(held, dtype=np.float64)
+
+    def smooth(self, density: Floats) -> Floats:
+        """Return a density of which a little went over to each neighbouring cell.
+
+        Cells that no report can tell apart stay alike; a few large ones are left as they are.
+        """
+        apart = self.inside.size // math.prod(self.blocks or (1,))
+        if isinstance(self.domain, Categories) or apart <= _FEW_CELLS:
+            return density
+        whole = np.zeros(self.inside.shape)
+        whole[self.inside] = density
+        for axis, block in enumerate(self.blocks):
+            whole = np.add.reduceat(whole, np.arange(0, whole.shape[axis], block), axis=axis)
+        whole = _blur(whole)
+        for axis, block in enumerate(self.blocks):
+            whole = np.repeat(whole / block, block, axis=axis)
+        moved = whole / self._blurred
+        found: Floats = moved[self.inside]
+        return np.asarray(found / found.sum())
+
+    @cached_property
+    def _blurred(self) -> Floats:
+        """Return what of an even density stays, so that the border keeps what it cannot give."""
+        if math.prod(self.blocks) > 1:
+            small = _blur(
+                np.ones([n // b for n, b in zip(self.inside.shape, self.blocks, strict=True)])
+            )
+            for axis, block in enumerate(self.blocks):
+                small = np.repeat(small, block, axis=axis)
+            return small
+        return np.maximum(_blur(self.inside.astype(np.float64)), 1e-300)
+
+
+def _lattice(half: int, count: int) -> Points:
+    edges = np.linspace(-half, half + 1, count + 1)
+    within = (np.arange(_WITHIN) + 0.5) / _WITHIN
+    places = np.floor(edges[:-1, None] + within * (edges[1] - edges[0]))
+    return np.asarray(places, dtype=np.int64)
+
+
+def _blur(grid: Floats) -> Floats:
+    for axis in range(grid.ndim):
+        sides = np.zeros_like(grid)
+        after, before = [slice(None)] * grid.ndim, [slice(None)] * grid.ndim
+        after[axis], before[axis] = slice(1, None), slice(None, -1)
+        sides[tuple(after)] += grid[tuple(before)]
+        sides[tuple(before)] += grid[tuple(after)]
+        grid = (1 - _SMOOTHING) * grid + _SMOOTHING / 2 * sides
+    return grid
+
 
 _FEW: Final = 1_200  # cells below `_LOUD`
 _MANY: Final = 2_304
@@ -257,3 +390,166 @@ def gained(channel: Channel, bins: Bins, cells: Cells, start: Floats) -> float:
 def never_zero(density: Floats, cells: Cells) -> Floats:
     """Return a prior mixed with a little of the even one, so that no place is impossible."""
     return np.asarray((1 - _EVEN_SHARE) * density / density.sum() + _EVEN_SHARE * cells.even)
+
+
+# HOUSE-DOC randomizers.reading: 'Reading a batch of reports by the density of people that the batch itself shows.\n\nEach report is read as the median (or the mean) of where its value can have been, if people are\nspread as all reports together say. It is an estimator of the batch: permuted reports get permuted\nestimates, and the same batch always gets the same ones. A batch that is too small to learn from\nis read plainly, and so is a grid of a few large cells; `Reading.words` says so.\n'
+LEARNED: Final = ("learned", "learned-mean")
+"""Ways to read that look at the whole batch: by the median, which makes the mean distance small,
+and by the mean, which makes the mean squared distance small."""
+DIMENSIONS: Final = 3  # beyond, cells are too coarse to say anything
+_PARTS: Final = 9  # of a grid: with fewer, a learned reading can be worse than a plain one
+_ENOUGH: Final = 2.0  # nats by which half of a batch must explain the other better
+_ROUNDS: Final = 8  # of Weiszfeld's iteration
+_CHUNK: Final = 1 << 18  # pairs of a bin and a cell at a time
+
+
+class Weights(Protocol):
+    """A prior, as far as reading needs it."""
+
+    def on(self, cells: Cells) -> Floats:
+        """Return its weight in each cell."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How a batch was read.
+
+    Attributes:
+        places: one per report on the unit ball, (n, d); on categories the position of a label,
+            (n, 1). None if a report by itself is to be read plainly: the batch was too small to
+            learn from, there was no prior, and the mechanism has a formula for even people.
+        density: the share of people in each cell by which reports were read.
+        cells: the cells.
+        gain: in nats, how much better half of the batch explains the other half than the prior
+            (people spread evenly if there is none) does.
+        learned: whether that was enough to learn from.
+        given: whether there was a prior.
+    """
+
+    places: Floats | None
+    density: Floats
+    cells: Cells
+    gain: float
+    learned: bool
+    given: bool
+
+    @property
+    def words(self) -> str:
+        """Say how the batch was read."""
+        if self.learned:
+            return "read by the density of people that the reports themselves show"
+        if self.given:
+            return "too few reports to learn where people are; read by the prior alone"
+        return "too few reports, or cells, to learn where people are; each was read by itself"
+
+
+def read(
+    made: Mechanism,
+    reports: Any,
+    *,
+    mean: bool = False,
+    prior: Weights | None = None,
+    known: bool = False,
+) -> Reading:
+    """Read a batch by the density that it shows, starting from a prior if there is one.
+
+    If the prior is `known` to be right, nothing is learned besides.
+    """
+    cells, given = cells_for(made), prior is not None
+    start = cells.even if prior is None else never_zero(prior.on(cells), cells)
+    if len(reports) == 0:
+        return Reading(None, start, cells, gain=-np.inf, learned=False, given=given)
+    channel, bins = binned(made, reports, cells)
+    gain = -np.inf if known else gained(channel, bins, cells, start)
+    learned = gain > _ENOUGH and (given or not too_coarse(made))
+    density, places = start, None
+    if learned:
+        size = len(channel.forward(start))
+        counts = np.bincount(bins, minlength=size).astype(np.float64)
+        density = learn(channel, counts, cells, start)
+    if learned or given or made.near is None:
+        distinct, where = np.unique(bins, return_inverse=True)
+        places = posterior(channel, distinct, cells, density, mean=mean)[where]
+    return Reading(places, density, cells, gain=gain, learned=learned, given=given)
+
+
+def too_coarse(made: Mechanism) -> bool:
+    """Return whether reports name one of a few large cells, which tells too little of people."""
+    if isinstance(made.domain, Categories) or made.near is None or made.near.reach:
+        return False
+    return bool(np.prod(made.high - made.low + 1.0) < _PARTS)
+
+
+def posterior(
+    channel: Channel, bins: Bins, cells: Cells, density: Floats, *, mean: bool = False
+) -> Floats:
+    """Return where a report of each bin is read, on the unit ball; on categories, which label."""
+    middle = _middle(cells, mean=mean)
+    found = np.empty((len(bins), cells.places.shape[1]))
+    size = max(1, _CHUNK // len(density))
+    for start in range(0, len(bins), size):
+        rows = slice(start, start + size)
+        found[rows] = middle(_weights(channel, bins[rows], density))
+    return found
+
+
+def believed(
+    made: Mechanism, reports: Any, *, prior: Weights | None = None
+) -> tuple[Bins, Floats, Floats]:
+    """Return what a batch says of where each of its values can have been.
+
+    That is the kind of each report, (n,), how likely each kind makes each place, (kinds, m), and
+    the places on the unit ball, (m, d), under the density that the batch shows or the prior.
+    """
+    found = read(made, reports, prior=prior)
+    channel, bins = binned(made, reports, found.cells)
+    distinct, kinds = np.unique(bins, return_inverse=True)
+    return kinds.reshape(-1), _weights(channel, distinct, found.density), found.cells.places
+
+
+def _weights(channel: Channel, bins: Bins, density: Floats) -> Floats:
+    """Return how likely each cell is behind a report of each bin, (bins, cells)."""
+    weights = channel.likely(bins) * density
+    return np.asarray(weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300))
+
+
+def _middle(cells: Cells, *, mean: bool) -> Callable[[Floats], Floats]:
+    """Return what reads rows of weights on the cells as places."""
+    places = cells.places
+    if isinstance(cells.domain, Categories):
+        return lambda weights: weights.argmax(axis=1)[:, None].astype(np.float64)
+    if mean:
+        return lambda weights: weights @ places
+    if places.shape[1] == 1:
+        return lambda weights: _line_median(weights, places[:, 0])
+    scale = cells.domain.scale
+    return lambda weights: geometric_median(weights, places * scale) / scale
+
+
+def _line_median(weights: Floats, places: Floats) -> Floats:
+    """Return the median of each row, as if people were even within each cell."""
+    upto = np.cumsum(weights, axis=1)
+    cell = np.minimum((upto < 0.5).sum(axis=1), len(places) - 1)
+    rows = np.arange(len(weights))
+    share = weights[rows, cell]
+    within = 0.5 - (upto[rows, cell] - share)
+    side = places[1] - places[0] if len(places) > 1 else 0.0
+    part = np.clip(np.divide(within, share, out=np.full_like(share, 0.5), where=share > 0), 0, 1)
+    return np.asarray(places[cell] + (part - 0.5) * side)[:, None]
+
+
+def geometric_median(weights: Floats, places: Floats) -> Floats:
+    """Return for each row of weights the place with the least mean distance (Weiszfeld).
+
+    A cell is no point: within it people are some way apart, which also keeps the iteration from
+    getting stuck on a middle.
+    """
+    span = np.ptp(places, axis=0)
+    blur = float(np.prod(np.maximum(span, 1e-300)) / len(places)) ** (2 / places.shape[1]) / 16
+    lengths = (places**2).sum(axis=1)
+    found = weights @ places
+    for _ in range(_ROUNDS):
+        squares = (found**2).sum(axis=1)[:, None] + lengths - 2 * found @ places.T
+        pull = weights / np.sqrt(np.maximum(squares, 0.0) + blur)
+        found = (pull @ places) / np.maximum(pull.sum(axis=1, keepdims=True), 1e-300)
+    return found

@@ -15,7 +15,7 @@ from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.choice import misses
-from coatcheck.tasks.distances import scale_of
+from coatcheck.tasks.contract import scale_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,29 +13,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck import tasks
-from coatcheck.accounting.guarantee import Guarantee, rounded_up
-from coatcheck.accounting.notebook import html_table
-from coatcheck.domains.frames import read_people
+from coatcheck.accounting.guarantee import Guarantee, html_table, rounded_up
+from coatcheck.domains.tables import read_people
 from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SettledTerms, SignedTerms, countersign, propose, settle
+from coatcheck.protocol.agreement import (
+    AgreedTerms,
+    SignedTerms,
+    Trust,
+    countersign,
+    propose,
+    verify_signatures,
+)
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.drafting import Draft, GroupPlan
-from coatcheck.protocol.keyfiles import PublicKeys
-from coatcheck.protocol.keys import KeyPairs, VerifyingKey
-from coatcheck.protocol.manifest import Batch
-from coatcheck.protocol.messages import Answer
-from coatcheck.protocol.opened import one_by_one
-from coatcheck.protocol.parcels import Tally
-from coatcheck.protocol.server import Server
+from coatcheck.protocol.keys import KeyPairs, PublicKeys, VerifyingKey
+from coatcheck.protocol.log.verification import VerifiedBulletin, verify_bulletin
+from coatcheck.protocol.server import Server, one_by_one
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
-from coatcheck.protocol.suites import Suite, suite_named
-from coatcheck.protocol.terms import Round, Tokens
+from coatcheck.protocol.terms import Round, Suite, Tokens, suite_named
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.messages import Answer
+from coatcheck.protocol.wire.uploads import Tally
 from coatcheck.randomizers import Prior
 
 OPENS, CLOSES, EXPIRES = 1_000, 2_000, 3_000
@@ -112,7 +114,7 @@ class Outcome:
         names: for each group what its people are called: the table's index, or row numbers.
     """
 
-    round: SettledTerms
+    round: AgreedTerms
     keys: RoleKeys
     groups: tuple[GroupPlan, ...]
     tickets: tuple[tuple[Ticket, ...], ...]
@@ -227,7 +229,7 @@ def simulate(
     kind = suite_named(suite)
     keys = RoleKeys.draw(suite=kind, shufflers=shufflers, entropy=drawn)
     signed = keys.agree(groups, task=work, name=name, suite=kind)
-    round_ = settle(signed)
+    round_ = verify_signatures(signed)
     invitations = [
         examine(
             signed,

@@ -27,15 +27,15 @@ from coatcheck.domains import Ball, Box, Floats
 from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning import Group, GroupPlan, Recommendation, plan
-from coatcheck.planning.search import usual_delta
+from coatcheck.planning.budget_search import usual_delta
 from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import Decode, Goal, Prior
 from coatcheck.randomizers.choice import misses
-from coatcheck.randomizers.reading import LEARNED, read
+from coatcheck.randomizers.density import LEARNED, read
 from coatcheck.simulation.quality import Service, measure, named_alone, names_many
 from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.simulation.settling import find_near, settle_round
-from coatcheck.tasks.distances import scale_of
+from coatcheck.tasks.contract import scale_of
 
 _LOCATION_TASKS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "least-cost-matching": (2, ("candidates",)),

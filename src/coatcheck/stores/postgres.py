@@ -21,8 +21,7 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 from coatcheck.errors import Damaged, Full, Unavailable
-from coatcheck.stores.database import Database, Put, Row, Session
-from coatcheck.stores.schema import migrate
+from coatcheck.stores.database import Database, Put, Row, Transaction, migrate
 
 _WORDS: Final = {
     "bytes": "BYTEA",
@@ -149,13 +148,13 @@ class Postgres(Database):
             pass
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self) -> Iterator[Transaction]:
         """Begin; the commit waits for the disk."""
         with self._connected() as connection, connection.transaction():
             yield _Statements(connection)
 
     @contextmanager
-    def reading(self) -> Iterator[Session]:
+    def reading(self) -> Iterator[Transaction]:
         """Begin nothing: each statement sees what is committed by then, also in a transaction."""
         with self._connected() as connection:
             yield _Statements(connection)

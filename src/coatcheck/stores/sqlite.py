@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coatcheck.errors import Damaged, Full, Unavailable
-from coatcheck.stores.database import COUNT, Database, Put, Row, Session
-from coatcheck.stores.schema import migrate
+from coatcheck.stores.database import COUNT, Database, Put, Row, Transaction, migrate
 
 _WORDS: Final = {
     "bytes": "BLOB",
@@ -101,14 +100,14 @@ class SQLite(Database):
             self._connect()
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self) -> Iterator[Transaction]:
         """Begin as a writer at once, so that a read within cannot be out of date at the write."""
         with self._begun() as connection:
             yield _Statements(connection)
             connection.execute("COMMIT")
 
     @contextmanager
-    def reading(self) -> Iterator[Session]:
+    def reading(self) -> Iterator[Transaction]:
         """Begin without the lock of a writer: in WAL mode nobody waits for a reader."""
         with self._begun("BEGIN") as connection:
             yield _Statements(connection)

@@ -20,29 +20,27 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from coatcheck.errors import SHAPELESS, Misuse
-from coatcheck.tasks.answering import answer, canonical_order
-from coatcheck.tasks.answers import (
+from coatcheck.tasks.contract import (
     Answers,
     AnswerSize,
+    Belief,
     Floats,
+    NeedsCrowds,
     Notes,
+    Optimizes,
     Positions,
+    ReadsBeliefs,
+    ReadsNotes,
     References,
+    RunsByRegion,
     Score,
+    Scored,
+    Task,
     Values,
     among,
     from_pairs,
 )
-from coatcheck.tasks.contract import (
-    Belief,
-    NeedsCrowds,
-    Optimizes,
-    ReadsBeliefs,
-    ReadsNotes,
-    RunsByRegion,
-    Scored,
-    Task,
-)
+from coatcheck.tasks.execution import answer, canonical_order
 
 __all__ = [
     "AnswerSize",
@@ -81,7 +79,7 @@ _BUILT_IN = {
     "least-cost-matching": "coatcheck.tasks.matching:LeastCostMatching",
     "maximum-matching": "coatcheck.tasks.matching:MaximumMatching",
     "neighbours": "coatcheck.tasks.neighbours:Neighbours",
-    "similar": "coatcheck.tasks.similar:Similar",
+    "similar": "coatcheck.tasks.neighbours:Similar",
     "standing": "coatcheck.tasks.standing:Standing",
 }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coatcheck.errors import Misuse, Refused
-from coatcheck.tasks.answers import Answers, AnswerSize, Floats, References
+from coatcheck.tasks.contract import Answers, AnswerSize, Floats, References
 
 
 @dataclass(frozen=True, kw_only=True)

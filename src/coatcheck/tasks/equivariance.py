@@ -21,7 +21,7 @@ import numpy as np
 from coatcheck.entropy import Entropy, seeded, source
 from coatcheck.errors import Error, Misuse
 from coatcheck.tasks import Optimizes, ReadsNotes, Task, answer
-from coatcheck.tasks.answers import Answers, Floats, Notes, Positions, References, Values
+from coatcheck.tasks.contract import Answers, Floats, Notes, Positions, References, Values
 
 Draw = Callable[[Entropy, Sequence[int]], Sequence[Floats]]
 

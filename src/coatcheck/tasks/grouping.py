@@ -20,16 +20,19 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from coatcheck.errors import Misuse
-from coatcheck.tasks.answers import (
+from coatcheck.tasks.contract import (
     Answers,
     AnswerSize,
     Floats,
     Positions,
     References,
+    Scale,
     Score,
+    checked,
     from_pairs,
+    measured,
+    normalised,
 )
-from coatcheck.tasks.distances import Scale, checked, measured, normalised
 
 _SWEEPS = 30
 _NEAR = 12  # others with whom a person may change places

@@ -19,21 +19,23 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from coatcheck.errors import Misuse, Refused
-from coatcheck.tasks.answers import (
+from coatcheck.tasks.contract import (
     Answers,
     AnswerSize,
+    Belief,
     Floats,
     Positions,
     References,
+    Scale,
     Score,
+    checked,
     from_pairs,
+    measured,
+    positive,
 )
-from coatcheck.tasks.assignment import assign
-from coatcheck.tasks.candidates import candidates, settled
-from coatcheck.tasks.contract import Belief
-from coatcheck.tasks.distances import Scale, checked, measured, positive
-from coatcheck.tasks.expected import expected_costs, match_kinds
-from coatcheck.tasks.maximum import maximum
+from coatcheck.tasks.shortlists import candidates, settled
+from coatcheck.tasks.solvers.assignment import assign, expected_costs, match_kinds
+from coatcheck.tasks.solvers.maximum import maximum
 
 _PROVEN = 1e-9  # a gap this small is the rounding of sums, not a better matching
 _COSTS = ("distance", "expected")

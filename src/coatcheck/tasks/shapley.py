@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coatcheck.errors import Misuse
-from coatcheck.tasks.answers import Floats, Positions
+from coatcheck.tasks.contract import Floats, Positions
 
 if TYPE_CHECKING:
     from coatcheck.entropy import Entropy

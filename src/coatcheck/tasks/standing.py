@@ -19,8 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from coatcheck.errors import Misuse
-from coatcheck.tasks.answers import Answers, AnswerSize, Floats, Score, Values
-from coatcheck.tasks.contract import Belief
+from coatcheck.tasks.contract import Answers, AnswerSize, Belief, Floats, Score, Values
 
 _TENTHS = np.arange(1, 10) / 10
 _NUMBERS = 3

@@ -1,7 +1,7 @@
-// An issuer and a client of Privacy Pass by other people's code (@cloudflare/privacypass-ts).
+// An issuer and a client of Privacy Pass by an independent library (@cloudflare/privacypass-ts).
 //
 //   node issue.mjs key FILE           make a key pair in FILE, and print the public key in hex
-//   node issue.mjs token FILE COUNT   read WWW-Authenticate from stdin, and print Authorization so many times
+//   node issue.mjs token FILE COUNT   read WWW-Authenticate from stdin, and print COUNT Authorization headers
 import { readFileSync, writeFileSync } from "node:fs";
 import { AuthorizationHeader, WWWAuthenticateHeader, publicVerif } from "@cloudflare/privacypass-ts";
 
@@ -25,12 +25,12 @@ if (verb === "key") {
   writeFileSync(file, JSON.stringify({ secret, open: hex(await crypto.subtle.exportKey("spki", publicKey)) }));
   console.log(hex(await getPublicKeyBytes(publicKey)));
 } else {
-  const [asked] = WWWAuthenticateHeader.parse(readFileSync(0, "utf-8").trim());
+  const [demand] = WWWAuthenticateHeader.parse(readFileSync(0, "utf-8").trim());
   const { privateKey, publicKey } = await stored();
-  const issuer = new Issuer(BlindRSAMode.PSS, asked.challenge.issuerName, privateKey, publicKey);
-  for (let made = 0; made < Number(count); made += 1) {
+  const issuer = new Issuer(BlindRSAMode.PSS, demand.challenge.issuerName, privateKey, publicKey);
+  for (let turn = 0; turn < Number(count); turn += 1) {
     const client = new Client(BlindRSAMode.PSS);
-    const request = await client.createTokenRequest(asked.challenge, asked.tokenKey);
+    const request = await client.createTokenRequest(demand.challenge, demand.tokenKey);
     console.log(new AuthorizationHeader(await client.finalize(await issuer.issue(request))).toString());
   }
 }

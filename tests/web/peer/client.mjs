@@ -1,5 +1,5 @@
-// Oblivious HTTP by other people's code: `hpke`, `bhttp-js` and WebCrypto. Asks for each path that
-// stands on the command line, through a relay, and prints what came back as JSON.
+// Oblivious HTTP by independent libraries: `hpke`, `bhttp-js` and WebCrypto. Requests each path on the
+// command line through a relay, and prints the answers as JSON.
 import { BHttpDecoder, BHttpEncoder } from "bhttp-js";
 import * as hpke from "hpke";
 
@@ -13,8 +13,8 @@ const suite = new hpke.CipherSuite(
   hpke.AEAD_AES_128_GCM,
 );
 
-const listed = await fetch(where, { headers: { accept: "application/ohttp-keys" } });
-const config = new Uint8Array(await listed.arrayBuffer()).slice(2);
+const keys = await fetch(where, { headers: { accept: "application/ohttp-keys" } });
+const config = new Uint8Array(await keys.arrayBuffer()).slice(2);
 const key = await suite.DeserializePublicKey(config.slice(3, 35));
 const header = joined(config.slice(0, 3), [0, 1, 0, 1]);
 
@@ -24,11 +24,11 @@ async function hmac(secret, message) {
   return new Uint8Array(await crypto.subtle.sign("HMAC", imported, message));
 }
 
-async function ask(path) {
+async function request(path) {
   const info = joined(text("message/bhttp request"), [0], header);
   const { encapsulatedSecret: enc, ctx } = await suite.SetupSender(key, { info });
-  const request = await new BHttpEncoder().encodeRequest(new Request(new URL(path, gateway)));
-  const sealed = await ctx.Seal(request);
+  const encoded = await new BHttpEncoder().encodeRequest(new Request(new URL(path, gateway)));
+  const sealed = await ctx.Seal(encoded);
   const answer = await fetch(where, {
     method: "POST",
     headers: { "content-type": "message/ohttp-req" },
@@ -36,16 +36,16 @@ async function ask(path) {
   });
   const raw = new Uint8Array(await answer.arrayBuffer());
   const secret = await ctx.Export(text("message/bhttp response"), 16);
-  const drawn = await hmac(joined(enc, raw.slice(0, 16)), secret);
-  const opening = (await hmac(drawn, joined(text("key"), [1]))).slice(0, 16);
-  const iv = (await hmac(drawn, joined(text("nonce"), [1]))).slice(0, 12);
+  const prk = await hmac(joined(enc, raw.slice(0, 16)), secret);
+  const opening = (await hmac(prk, joined(text("key"), [1]))).slice(0, 16);
+  const iv = (await hmac(prk, joined(text("nonce"), [1]))).slice(0, 12);
   const aes = await crypto.subtle.importKey("raw", opening, "AES-GCM", false, ["decrypt"]);
   const plain = await crypto.subtle.decrypt({ name: "AES-GCM", iv }, aes, raw.slice(16));
-  const found = new BHttpDecoder().decodeResponse(new Uint8Array(plain));
-  const body = Buffer.from(await found.arrayBuffer()).toString("hex");
-  return { outer: answer.status, size: raw.length, status: found.status, body };
+  const response = new BHttpDecoder().decodeResponse(new Uint8Array(plain));
+  const body = Buffer.from(await response.arrayBuffer()).toString("hex");
+  return { outer: answer.status, size: raw.length, status: response.status, body };
 }
 
 const answers = [];
-for (const path of paths) answers.push(await ask(path));
+for (const path of paths) answers.push(await request(path));
 console.log(JSON.stringify(answers));

@@ -8,7 +8,9 @@ the page gets a copy to show. A round begins when its viewer says so, and anothe
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -26,24 +28,209 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from coatcheck.demo.city import CITY
-from coatcheck.demo.crowd import Here
-from coatcheck.demo.events import Pace
-from coatcheck.demo.page import adversaries, explorer
+from coatcheck import tasks
+from coatcheck.accounting.amplification import amplify
+from coatcheck.demo.city import CITY, streets
+from coatcheck.demo.events import Pace, Person, plain_promise
 from coatcheck.demo.page.history import History, on_map
-from coatcheck.demo.people import People
+from coatcheck.demo.people import Here, People
 from coatcheck.demo.run import Run
-from coatcheck.demo.story import trilateration
-from coatcheck.demo.streets import streets
+from coatcheck.demo.trilateration import trilateration
 from coatcheck.errors import Error, Misuse
-from coatcheck.protocol.notices import Posting
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.connections import read_body
-from coatcheck.services.http.problems import Problem
-from coatcheck.services.run import bind
+from coatcheck.planning import Group, plan
+from coatcheck.protocol.drafting import GroupPlan
+from coatcheck.protocol.wire.bulletins import Posting
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.process import bind
+from coatcheck.services.web.connections import read_body
+from coatcheck.services.web.routing import Problem
 
 if TYPE_CHECKING:
     from coatcheck.demo.scenarios import Scenario
+
+# HOUSE-DOC demo.page.explorer: 'The explorer\'s figures: what an epsilon and a crowd buy, by the library that plans rounds.\n\nA table made beforehand answers while a slider moves; `answer` gives the exact figure on release.\nSees no person and no round. `python -m coatcheck.demo.page.app` makes the table again.\n\n    >>> found = answer(crowd=500, epsilon=1.0, share=0.0)\n    >>> found["designs"][0]["error"] < found["blind"]\n    True\n'
+DELTA: Final = 1e-6
+CROWDS: Final = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
+EPSILONS: Final = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+MECHANISMS: Final = ("minkowski", "bounded", "grid")
+FIRST: Final = (4_000, 1.0, 0.01)
+"""Where the sliders stand when the page is opened."""
+TABLE: Final = Path(__file__).parent / "static" / "explorer.json"
+
+
+@lru_cache(maxsize=256)
+def answer(*, crowd: int, epsilon: float, share: float) -> dict[str, Any]:
+    """Plan one group on the city: every mechanism at its best, the least error first.
+
+    Args:
+        crowd: the least number of people without whom nothing is released.
+        epsilon: the promise to everybody, at δ = 1e-6.
+        share: of the crowd, how many may work for the server.
+    """
+    if not (2 <= crowd <= 1_000_000 and 0.05 <= epsilon <= 8 and 0 <= share <= 0.5):
+        raise Misuse(
+            "the explorer takes 2 to 1,000,000 people, ε from 0.05 to 8 and up to half of the"
+            " crowd corrupted: choose within these"
+        )
+    corrupted = math.floor(share * crowd)
+    groups = {"people": Group(CITY, crowd=crowd, corrupted=corrupted)}
+    found = plan(groups, epsilon=epsilon, delta=DELTA)
+    people = found["people"]
+    return {
+        "crowd": crowd,
+        "corrupted": corrupted,
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "blind": people.best.report_free,
+        "designs": [one.plain() for one in people.designs if one.randomizer.name in MECHANISMS],
+        "plan": str(found),
+        "promise": str(people.best.guarantee),
+        "command": _command(crowd, epsilon, corrupted),
+        "python": _python(crowd, epsilon, corrupted),
+    }
+
+
+def warm() -> None:
+    """Work out the first answer before anybody asks for it."""
+    crowd, epsilon, share = FIRST
+    answer(crowd=crowd, epsilon=epsilon, share=share)
+
+
+def table() -> dict[str, Any]:
+    """Work out the answers between which the page interpolates, to four digits."""
+
+    def cells(figure: str) -> list[list[list[float]]]:
+        return [
+            [[float(f"{by[name][figure]:.4g}") for name in MECHANISMS] for by in line]
+            for line in rows
+        ]
+
+    asked = [[answer(crowd=n, epsilon=epsilon, share=0.0) for epsilon in EPSILONS] for n in CROWDS]
+    rows = [[{one["mechanism"]: one for one in cell["designs"]} for cell in line] for line in asked]
+    return {
+        "crowds": CROWDS,
+        "epsilons": EPSILONS,
+        "mechanisms": MECHANISMS,
+        "delta": DELTA,
+        "blind": asked[0][0]["blind"],
+        "errors": cells("error"),
+        "locals": cells("local_epsilon"),
+    }
+
+
+def _command(crowd: int, epsilon: float, corrupted: int) -> str:
+    box = ",".join(f"{side:g}" for side in (*CITY.lo, *CITY.hi))
+    return (
+        f"coatcheck plan --epsilon {epsilon:g} --delta {DELTA:g} --crowd {crowd}"
+        f" --corrupted {corrupted} --geographic {box}"
+    )
+
+
+def _python(crowd: int, epsilon: float, corrupted: int) -> str:
+    south, west, north, east = (*CITY.lo, *CITY.hi)
+    return "\n".join(
+        (
+            "from coatcheck.domains import Box",
+            "from coatcheck.planning import Group, plan",
+            "",
+            f"city = Box.geographic(south={south}, west={west}, north={north}, east={east})",
+            f"group = Group(city, crowd={crowd}, corrupted={corrupted})",
+            f'print(plan({{"people": group}}, epsilon={epsilon:g}, delta={DELTA:g}))',
+        )
+    )
+
+
+if __name__ == "__main__":
+    TABLE.write_text(json.dumps(table(), separators=(",", ":")) + "\n")
+
+# HOUSE-DOC demo.page.adversaries: 'Adversaries: what each one sees of a round, and the guarantee that holds against it.\n\nEvery figure comes from the accountant, for the crowd of the round that is on the page. Knows the\nterms and whom the answers point to. THREATS.md, DESIGN section 4.\n'
+ADVERSARIES: Final = ("server", "server-and-people", "onlooker", "shuffler", "relay", "witness")
+
+
+def corrupted(sizes: Sequence[int], count: int) -> list[Person]:
+    """Choose `count` people, the groups in turn, the last of each first."""
+    if not 0 <= count <= sum(sizes) - len(sizes):
+        raise Misuse(f"of {sum(sizes)} people 0 to {sum(sizes) - len(sizes)} can be corrupted")
+    left, chosen = list(sizes), list[Person]()
+    while len(chosen) < count:
+        for group, size in enumerate(left):
+            if size > 1 and len(chosen) < count:
+                left[group] -= 1
+                chosen.append((group, left[group]))
+    return chosen
+
+
+def against(
+    name: str,
+    groups: Sequence[GroupPlan],
+    *,
+    task: tasks.Task,
+    group: int,
+    people: int = 0,
+    partners: Mapping[Person, Sequence[Person]] | None = None,
+) -> dict[str, Any]:
+    """Say what holds for an honest member of a group against this adversary."""
+    if name not in ADVERSARIES or not 0 <= group < len(groups):
+        raise Misuse(
+            f"the adversaries are {', '.join(ADVERSARIES)}, the groups 0 to {len(groups) - 1}"
+        )
+    if name in _BLIND:
+        return _told(name, epsilon=0.0, sentence=_BLIND[name], plain=_NOTHING)
+    mine, sizes = groups[group], [one.minimum for one in groups]
+    if name == "shuffler":
+        local = mine.randomizer.epsilon_spent
+        said = _SHUFFLER.format(local=local)
+        return _told(name, epsilon=0.0, sentence=said, plain=_NOTHING, colluding=local)
+    bad = corrupted(sizes, people if name == "server-and-people" else 0)
+    counts = [sum(1 for g, _ in bad if g == number) for number in range(len(sizes))]
+    exposed = tasks.exposure(task, sizes=sizes, corrupted=counts)[group]
+    guarantee = amplify(
+        mine.randomizer.law,
+        crowd=mine.minimum,
+        delta=mine.delta,
+        corrupted=counts[group],
+        exposed=min(exposed, mine.minimum - counts[group] - 1),
+    )
+    told = {p for person in bad for p in (partners or {}).get(person, ())} - set(bad)
+    return _told(
+        name,
+        epsilon=guarantee.epsilon,
+        sentence=str(guarantee),
+        plain=plain_promise(epsilon=guarantee.epsilon, delta=guarantee.delta),
+        delta=guarantee.delta,
+        anonymous=guarantee.anonymous,
+        corrupted=bad,
+        exposed=sorted(told),
+    )
+
+
+_NOTHING: Final = "it learns nothing of any value (ε = 0), as long as the seals hold"
+_BLIND: Final = {
+    "onlooker": (
+        "Whoever only reads the board sees addresses, sealed answers of one size and sealed"
+        " letters: ε = 0 for every value, as long as the seals (HPKE) hold. The number of people"
+        " is public."
+    ),
+    "relay": (
+        "The relay sees who asks, which role is asked and when; every message is sealed to a role"
+        " and has one size: ε = 0 for every value. Together with the board it knows who wrote"
+        " which letter and who fetched which entry; it cannot open either."
+    ),
+    "witness": (
+        "The witness sees the size and the root of the board's log, 32 bytes, and cosigns them if"
+        " the log only grew: ε = 0 for every value. It never sees an entry."
+    ),
+}
+_SHUFFLER: Final = (
+    "The shuffler knows who hands in a parcel, and all parcels look alike: ε = 0 for every value,"
+    " as long as the seals (HPKE) hold and it does not work with the server. If it does, the"
+    " crowd hides nobody and only a person's own noise is left: ε = {local:.4g}, the local one."
+)
+
+
+def _told(name: str, **found: Any) -> dict[str, Any]:
+    return {"adversary": name, "delta": 0.0, "corrupted": [], "exposed": [], **found}
+
 
 Served = Callable[[Run], dict[str, Any]]
 STATIC: Final = Path(__file__).parent / "static"
@@ -185,7 +372,7 @@ class Page:
         """Say what an adversary sees and which guarantee holds against it."""
         run, asked = self.run, _question(request)
         found = await run_in_threadpool(
-            adversaries.against,
+            against,
             asked.adversary,
             run.scenario.drafts,
             task=run.scenario.task,
@@ -200,7 +387,7 @@ class Page:
         asked = _question(request)
         knobs = {"crowd": asked.crowd, "epsilon": asked.epsilon, "share": asked.share}
         async with self._exact:
-            return JSONResponse(await run_in_threadpool(explorer.answer, **knobs))
+            return JSONResponse(await run_in_threadpool(answer, **knobs))
 
     async def terms(self, _: Request) -> Response:
         """Hand out the terms, a relay, and the keys that people would know from elsewhere."""
@@ -277,7 +464,7 @@ async def serve_page(
             server = uvicorn.Server(config)
             live = [
                 asyncio.create_task(page.rounds(served)),
-                asyncio.create_task(asyncio.to_thread(explorer.warm)),
+                asyncio.create_task(asyncio.to_thread(warm)),
             ]
             serving = asyncio.create_task(server.serve(sockets=[door]))
             announce(f"http://127.0.0.1:{door.getsockname()[1]}", run)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from coatcheck.demo.events import Event
-from coatcheck.demo.words import plain_promise
+from coatcheck.demo.events import Event, plain_promise
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
-from coatcheck.protocol.opened import one_by_one
+from coatcheck.protocol.server import one_by_one
 
 if TYPE_CHECKING:
     from coatcheck.accounting.guarantee import Guarantee

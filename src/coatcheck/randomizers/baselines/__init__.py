@@ -12,10 +12,10 @@ import numpy as np
 
 from coatcheck.domains import Ball, Box
 from coatcheck.randomizers.baselines.additive import Laplace, PlanarLaplace, SquareWave, Staircase
-from coatcheck.randomizers.baselines.floats import InverseTransform
+from coatcheck.randomizers.baselines.inverse_transform import InverseTransform
 from coatcheck.randomizers.baselines.privunit import PrivHS, PrivUnit, PrivUnitG
-from coatcheck.randomizers.caps import MinkowskiResponse
-from coatcheck.randomizers.prediction import least
+from coatcheck.randomizers.expected_error import least
+from coatcheck.randomizers.minkowski import MinkowskiResponse
 
 __all__ = [
     "BASELINES",

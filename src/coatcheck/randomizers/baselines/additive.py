@@ -15,10 +15,10 @@ from typing import ClassVar, Final
 import numpy as np
 from scipy import special
 
-from coatcheck.accounting import noise, planar
+from coatcheck.accounting import noise_laws
 from coatcheck.accounting.laws import AnyLdp, Fieldwise, Ratios
 from coatcheck.domains import Floats, Points
-from coatcheck.randomizers.baselines.floats import (
+from coatcheck.randomizers.baselines.inverse_transform import (
     InverseTransform,
     any_ldp_variation,
     direction_draws,
@@ -82,7 +82,7 @@ class Laplace(Additive):
         d = self.domain.dimension
         if d > 1 and self.domain.p < math.inf:
             return AnyLdp(epsilon=self.epsilon)
-        return noise.laplace(self.epsilon, dimension=d)
+        return noise_laws.laplace(self.epsilon, dimension=d)
 
     @property
     def total_variation(self) -> float:
@@ -130,7 +130,7 @@ class PlanarLaplace(Additive):
     @property
     def law(self) -> Ratios | AnyLdp:
         """Return the law of the ball that holds the domain."""
-        return planar.planar_laplace(self.epsilon, dimension=self.domain.dimension)
+        return noise_laws.planar_laplace(self.epsilon, dimension=self.domain.dimension)
 
     @cached_property
     def total_variation(self) -> float:
@@ -208,7 +208,7 @@ class Staircase(Additive):
     def law(self) -> Fieldwise:
         """Return the product of the laws of the axes, each with two levels."""
         d = self.domain.dimension
-        return noise.staircase(self.epsilon, within=self._within, dimension=d)
+        return noise_laws.staircase(self.epsilon, within=self._within, dimension=d)
 
     @property
     def total_variation(self) -> float:
@@ -279,7 +279,7 @@ class SquareWave(InverseTransform):
     def law(self) -> Fieldwise:
         """Return the product of the laws of the axes, each a Minkowski response."""
         d = self.domain.dimension
-        return noise.square_wave(self.epsilon, radius=self.radius, dimension=d)
+        return noise_laws.square_wave(self.epsilon, radius=self.radius, dimension=d)
 
     @property
     def total_variation(self) -> float:

@@ -16,8 +16,8 @@ from scipy import special
 
 from coatcheck.domains import Floats
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.baselines.floats import GRAIN, Lifted, OnSphere
-from coatcheck.randomizers.prediction import least
+from coatcheck.randomizers.baselines.inverse_transform import GRAIN, Lifted, OnSphere
+from coatcheck.randomizers.expected_error import least
 
 Conditions = Literal["exact", "bhowmick"]
 CONDITIONS: Final = ("exact", "bhowmick")

@@ -11,14 +11,13 @@ from typing import Final, Protocol
 
 import msgspec
 
+from coatcheck.durable_files import read_bytes
 from coatcheck.errors import BadSignature, Malformed, Misuse
-from coatcheck.files import read_bytes
 from coatcheck.protocol import privacy_pass
 from coatcheck.protocol.terms import AdmissionTerms, Anybody, PrivacyPass, Round, Tokens
-from coatcheck.services.http.connections import Scope, header
-from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import Header
 from coatcheck.services.settings import ShufflerSettings
+from coatcheck.services.web.connections import Scope, header
+from coatcheck.services.web.routing import Header, Problem
 
 TOKEN: Final = Header("coatcheck-token", "A one-use token, if asked for.", required=False)
 CHALLENGE: Final = Header("www-authenticate", "What a token of Privacy Pass must answer.")

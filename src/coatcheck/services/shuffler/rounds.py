@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.shuffler import SECRET_SIZE, Shuffler, ShufflerState
-from coatcheck.protocol.shuffler_moves import HOLDING, Phase
+from coatcheck.protocol.state_machine import HOLDING, ShufflerPhase
 from coatcheck.protocol.terms import Round
-from coatcheck.services.keyring import Keyring
-from coatcheck.services.roster import LiveRound, StageCount
-from coatcheck.stores.shuffler import ShufflerRound
+from coatcheck.services.rounds import LiveRound, StageCount
+from coatcheck.services.settings import Keyring
+from coatcheck.services.shuffler.store import ShufflerRound
 
 STEPS: Final = {
     "close": ("closed", ""),
@@ -48,7 +48,7 @@ class CrowdCount(Struct, frozen=True):
     stages: list[StageCount]
 
 
-class RoundStatus(Struct, frozen=True):
+class ShufflerRoundStatus(Struct, frozen=True):
     """Where a round stands at this shuffler: counts, and nothing about anybody."""
 
     round: str
@@ -105,7 +105,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         self.stored = stored
         self.holds = stored.phase in HOLDING
         self.role = None
-        if self.holds or stored.phase is Phase.RELEASED:
+        if self.holds or stored.phase is ShufflerPhase.RELEASED:
             self.role = role_of(self.round, self.keys)
             self.role.state.phase, self.role.state.accepted = stored.phase, stored.accepted
 
@@ -118,12 +118,12 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         groups = zip(self.round.terms.groups, self.sizes(), strict=True)
         return [GroupCount(of.name, of.minimum, size, size >= of.minimum) for of, size in groups]
 
-    def status(self, *, now: int) -> RoundStatus:
+    def status(self, *, now: int) -> ShufflerRoundStatus:
         """Say where the round stands, to anybody."""
         terms, minute = self.round.terms, now // 60
         if self._told[0] != minute:
             self._told = (minute, [_coarse(count) for count in self.counts()])
-        return RoundStatus(
+        return ShufflerRoundStatus(
             round=terms.round,
             digest=self.round.digest.hex(),
             phase=self.stored.phase.value,
@@ -137,12 +137,12 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
     @classmethod
     def newest(
         cls, rounds: Iterable[Self], *, now: int, absent: Callable[[str], Exception]
-    ) -> RoundStatus:
+    ) -> ShufflerRoundStatus:
         """Give the status of the round that began last of those that take uploads now."""
         found = [
             live
             for live in rounds
-            if live.stored.phase is Phase.OPEN
+            if live.stored.phase is ShufflerPhase.OPEN
             and live.hop == 0
             and live.round.terms.opens <= now < live.round.terms.expires
         ]

@@ -1,18 +1,18 @@
-// Taking a seat: veil what cannot be seen from it, print what the library says holds against it.
+// The adversaries' seats: veil what a seat cannot see, and print the library's guarantee against it.
 
 import { digits } from "./figures.js";
 import { Trilaterator } from "./trilaterator.js";
 
 const $ = (id) => document.getElementById(id);
-const DEMO = "You run the demo, so you see every dot. Take a seat: what cannot be seen from there is veiled above.";
-const TRILATERATOR = "It takes part as a person does, from places where it is not, and looks for Ada. It is told one-time addresses, and of each whether it is near.";
+const DEMO = "You run the demo, so you see every dot. Take a seat: the page then veils what that seat cannot see.";
+const TRILATERATOR = "It takes part as a person does, from places where it is not, and looks for Ada. Its answers contain one-time addresses, and whether each of them is near.";
 
 export class Adversaries {
   constructor(sides) {
     this.sides = sides;
-    this.asked = 0;
+    this.turn = 0;
     this.trilaterator = new Trilaterator(sides.round);
-    // The page stays where it is: seats that move away under a mouse or an arrow key cannot be tried in turn.
+    // Do not scroll: seats that move away under a mouse or an arrow key cannot be tried one after another.
     $("adversaries").addEventListener("change", () => this.look());
     $("see-round").addEventListener("click", () => $("phases").scrollIntoView({ block: "start" }));
     $("leave").addEventListener("click", () => {
@@ -27,12 +27,12 @@ export class Adversaries {
     return document.querySelector('input[name="adversary"]:checked').value;
   }
 
-  /** Whether this seat is one that the library is asked about. */
+  /** Whether this seat has a guarantee that the library computes. */
   get asks() {
     return !["all", "trilaterator"].includes(this.name);
   }
 
-  /** Ask the library, veil, print. */
+  /** Veil what the chosen seat cannot see, and fetch and print the guarantee. */
   async look() {
     const { name, sides } = this;
     $("bad-row").hidden = name !== "server-and-people";
@@ -46,24 +46,25 @@ export class Adversaries {
       part.classList.toggle("veiled", veiled);
       part.inert = veiled;
     }
-    this.asked += 1;
+    this.turn += 1;
     if (name === "trilaterator") await this.trilaterator.sit();
     else this.trilaterator.leave();
     if (!this.asks) {
       this.print({ name: "all", corrupted: [], exposed: [] }, "", name === "all" ? DEMO : TRILATERATOR);
       return;
     }
-    const turn = this.asked;
+    const { turn } = this;
     const people = Math.max(0, Math.floor(Number($("bad").value) || 0));
     const query = new URLSearchParams({ adversary: name, group: sides.me[0], people });
     const reply = await fetch(`/adversary?${query}`);
-    const found = await reply.json();
-    if (turn !== this.asked) return;
+    const guarantee = await reply.json();
+    if (turn !== this.turn) return; // a later choice has replaced this one
     if (!reply.ok) {
-      this.print({ name, corrupted: [], exposed: [] }, "", found.sentence);
+      this.print({ name, corrupted: [], exposed: [] }, "", guarantee.sentence);
       return;
     }
-    this.print({ ...found, name }, `ε = ${digits(found.epsilon)}`, `${found.plain[0].toUpperCase()}${found.plain.slice(1)}.`, found.sentence);
+    const { epsilon, plain, sentence } = guarantee;
+    this.print({ ...guarantee, name }, `ε = ${digits(epsilon)}`, `${plain[0].toUpperCase()}${plain.slice(1)}.`, sentence);
   }
 
   print(adversary, epsilon, line, sentence = "") {

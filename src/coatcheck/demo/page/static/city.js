@@ -1,12 +1,12 @@
-// The ground under the dots: the demo city's own streets, or tiles from a server that was named.
+// The ground under the dots: the demo city's streets, or tiles from the server that `--tiles` names.
 //
-// Painted once per size and theme onto a canvas of its own; a map then stamps it in one call.
+// Painted once per size and theme onto a separate canvas; a map then draws it in one call.
 
 const city = await (await fetch("/city")).json();
 const painted = new Map();
 const tiles = new Map();
 
-/** The ground as a picture for a map, made when it is first asked for. */
+/** Return the ground as a picture for a map; paint it on first use. */
 export function ground(map, metres) {
   const { width, height } = map.canvas;
   const key = `${width}/${height}/${document.documentElement.dataset.theme}/${tiles.size}/${metres}`;
@@ -63,14 +63,14 @@ function paint(context, map, metres) {
   if (metres?.length) scaleBar(context, map, metres, write, color("--ink"));
 }
 
-/** Write the names of the quarters, above the dots: in a crowd they could not be read below. */
+/** Write the names of the quarters above the dots: below a crowd they would be illegible. */
 export function quarters(context, map, color) {
   const write = writer(context, map.ratio, color("--wash"));
   const size = map.canvas.width / map.ratio < 330 ? 9 : 11.5;
   for (const { name, at } of city.quarters ?? []) write(name.toUpperCase(), map.at(at), size, color("--ink"), "600");
 }
 
-/** Write text with a rim in the color of the ground, centered. */
+/** Return a function that writes centered text with a rim in the color of the ground. */
 function writer(context, unit, rim) {
   context.textAlign = "center";
   context.lineJoin = "round";
@@ -84,7 +84,7 @@ function writer(context, unit, rim) {
   };
 }
 
-/** Write along the middle of a street, turned as the street runs. */
+/** Write along the middle of a street, rotated to its direction. */
 function along(context, map, line, write) {
   const middle = Math.floor(line.length / 3);
   const [a, b] = map.at(line[middle]);
@@ -97,7 +97,7 @@ function along(context, map, line, write) {
   context.restore();
 }
 
-/** A kilometre, or a round part or multiple of it, at the lower left. */
+/** Draw a scale bar at the lower left: the power of ten closest to an eighth of the width. */
 function scaleBar(context, map, metres, write, ink) {
   const [left, bottom] = map.at([0, 0]);
   const [right] = map.at([1, 0]);
@@ -112,7 +112,7 @@ function scaleBar(context, map, metres, write, ink) {
   write(length >= 1000 ? `${length / 1000} km` : `${length} m`, [x + (length * each) / 2, y - 4 * map.ratio], 10, ink, "600");
 }
 
-/** Tiles of the usual kind (Web Mercator), as many as cover the box. */
+/** Draw the Web Mercator tiles that cover the box. */
 function tiled(context, map) {
   const [[south, west], [north, east]] = city.corners;
   const zoom = Math.max(1, Math.min(18, Math.round(Math.log2((map.canvas.width / 256) * (360 / (east - west))))));
@@ -131,11 +131,11 @@ function tiled(context, map) {
   }
 }
 
-const asked = new Set();
+const requested = new Set();
 
 function load(address, map) {
-  if (asked.has(address)) return;
-  asked.add(address);
+  if (requested.has(address)) return;
+  requested.add(address);
   const picture = new Image();
   picture.onload = () => {
     tiles.set(address, picture);

@@ -1,4 +1,4 @@
-// The explorer: curves at once from the table, the exact plan on release of a slider.
+// The explorer: draws curves from a table while a slider moves, and fetches the exact plan on release.
 
 import { chart } from "./charts.js";
 
@@ -9,7 +9,7 @@ const log = (low, high) => ({
 });
 const metres = (value) => (value < 1000 ? `${Math.round(value)} m` : `${(value / 1000).toFixed(2)} km`);
 
-/** Round to two digits, as a person would say it. */
+/** Round to two significant digits. */
 const rounded = (value) => Number(value.toPrecision(2));
 
 export class Explorer {
@@ -24,7 +24,7 @@ export class Explorer {
     $("knobs").addEventListener("input", () => this.sketch());
     $("knobs").addEventListener("change", () => this.exact());
     $("knobs").addEventListener("submit", (event) => event.preventDefault());
-    this.asked = 0;
+    this.turn = 0;
     this.sketch();
     this.exact();
   }
@@ -38,7 +38,7 @@ export class Explorer {
     };
   }
 
-  /** Interpolate a figure of the table, straight in the logarithms of crowd and epsilon. */
+  /** Interpolate a figure of the table, linearly in the logarithms of crowd and epsilon. */
   look(what, name, people, epsilon) {
     const { crowds, epsilons, mechanisms } = this.table;
     const [i, u] = place(crowds, people);
@@ -53,7 +53,7 @@ export class Explorer {
     return Math.exp((1 - u) * along(i) + u * along(i + 1));
   }
 
-  /** Answer at once, from the table. */
+  /** Show figures and curves from the table, without a request. */
   sketch() {
     const { crowd, epsilon, share, mechanism } = this.knobs;
     const people = Math.max(this.table.crowds[0], crowd * (1 - share));
@@ -73,32 +73,32 @@ export class Explorer {
     $("x-exact").textContent = how;
   }
 
-  /** Ask the library for the exact plan. */
+  /** Fetch the exact plan, which the library computes. */
   async exact() {
-    this.asked += 1;
-    const turn = this.asked;
+    this.turn += 1;
+    const { turn } = this;
     const { crowd, epsilon, share } = this.knobs;
     $("x-exact").textContent = "the library computes the exact figure …";
     stale(true);
     const reply = await fetch(`/explore?${new URLSearchParams({ crowd, epsilon, share })}`);
-    const found = await reply.json();
-    if (turn !== this.asked) return;
+    const answer = await reply.json();
+    if (turn !== this.turn) return; // a later setting has replaced this one
     if (!reply.ok) {
-      $("plan").textContent = found.sentence;
+      $("plan").textContent = answer.sentence;
       return;
     }
-    this.print(found);
+    this.print(answer);
   }
 
-  /** Show an exact answer of the library. */
-  print(found) {
+  /** Show the library's exact answer. */
+  print({ designs, plan, promise, command, python }) {
     const { crowd, epsilon, share, mechanism } = this.knobs;
-    const design = found.designs.find((one) => one.mechanism === mechanism) ?? found.designs[0];
-    this.figures(design.error, design.local_epsilon, `exact, by the library: ${design.mechanism}, read by ${design.decode}`);
+    const design = designs.find((candidate) => candidate.mechanism === mechanism) ?? designs[0];
+    this.figures(design.error, design.local_epsilon, `exact, by the library: ${design.mechanism}, decoded by ${design.decode}`);
     stale(false);
-    $("plan").textContent = `${found.plan}\n\n${found.promise}`;
-    $("command").textContent = found.command;
-    $("python").textContent = found.python;
+    $("plan").textContent = `${plan}\n\n${promise}`;
+    $("command").textContent = command;
+    $("python").textContent = python;
     $("knobs").dataset.exact = JSON.stringify({ crowd, epsilon, share, error: design.error, local: design.local_epsilon, name: design.mechanism });
   }
 
@@ -125,7 +125,7 @@ export class Explorer {
     this.numbers(people, names);
   }
 
-  /** Every number also as text. */
+  /** Show every number of the curves as a table. */
   numbers(people, names) {
     const row = (tag, cells) => {
       const line = document.createElement("tr");
@@ -147,15 +147,15 @@ export class Explorer {
   }
 }
 
-/** Grey what belongs to the sliders as they were, until the library has answered. */
+/** Grey out the figures of earlier slider positions until the library has answered. */
 function stale(is) {
   $("exact-plan").classList.toggle("stale", is);
   $("exact-plan").setAttribute("aria-busy", String(is));
 }
 
-/** Find the cell of a sorted list that holds a value, and how far along it lies. */
+/** Return the interval of a sorted list that contains a value, and how far along it the value lies. */
 function place(list, value) {
   const bounded = Math.min(list.at(-1), Math.max(list[0], value));
-  const at = Math.min(list.length - 2, Math.max(0, list.findLastIndex((one) => one <= bounded)));
+  const at = Math.min(list.length - 2, Math.max(0, list.findLastIndex((entry) => entry <= bounded)));
   return [at, Math.log(bounded / list[at]) / Math.log(list[at + 1] / list[at])];
 }

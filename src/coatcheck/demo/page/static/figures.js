@@ -1,6 +1,6 @@
-// Figures as the page shows them: never more private than what holds.
+// Figures as the page shows them: an ε is never rounded down.
 
-/** Round up to four digits, so that what is read is not more private than what holds. */
+/** Round up to four significant digits, so that the page never shows a smaller ε than the guarantee. */
 export function digits(value) {
   if (value === 0) return "0";
   const shown = Number(value.toPrecision(4));

@@ -1,7 +1,7 @@
-// Maps on a canvas: thousands of dots that move, drawn in one pass each frame.
+// Maps on a canvas: thousands of moving dots, drawn in one pass per frame.
 //
-// Coordinates are shares of the box, right and up. Shapes differ as well as colors, so that
-// groups can be told apart without either.
+// Coordinates are shares of the box, right and up. Groups differ in shape as well as in color, so that
+// either is enough to distinguish them.
 
 const FLIGHT = 1100;
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -31,7 +31,7 @@ export class DotMap {
     this.redraw();
   }
 
-  /** Where a share of the box is on the canvas. */
+  /** Return the pixel on the canvas for a place in the box. */
   at([right, up]) {
     const inner = 1 - 2 * this.margin;
     return [
@@ -110,7 +110,7 @@ export class DotMap {
     return [a + (x + dot.dx * this.ratio - a) * eased, b + (y + dot.dy * this.ratio - b) * eased];
   }
 
-  /** The dot nearest to a pointer, within a finger's width. */
+  /** Return the dot nearest to a pointer, within a finger's width. */
   nearest(event) {
     const bounds = this.canvas.getBoundingClientRect();
     const x = (event.clientX - bounds.left) * this.ratio;
@@ -127,7 +127,7 @@ export class DotMap {
 
 const stamps = {};
 
-/** One dot as a picture: stamping thousands is far cheaper than filling one path of thousands. */
+/** Return one dot as a picture: drawing it thousands of times is far cheaper than filling one path of thousands. */
 function stampOf(group, size, ink) {
   const key = `${group}/${size}/${ink}`;
   if (!stamps[key]) {
@@ -144,7 +144,7 @@ function stampOf(group, size, ink) {
   return stamps[key];
 }
 
-/** Reports in one cell are drawn side by side, on a sunflower's spiral, so that all can be seen. */
+/** Move reports from one cell apart, on a sunflower's spiral, so that all of them are visible. */
 function spread(dots) {
   const seen = {};
   for (const dot of dots) {
@@ -170,7 +170,7 @@ export function diamond(context, x, y, size) {
   context.closePath();
 }
 
-/** Stroke a path over a wider one in the color of the paper, so that it shows in any crowd. */
+/** Stroke a path over a wider one in the color of the paper, so that it is visible in any crowd. */
 export function outlined(context, ink, paper, width) {
   for (const [color, wide] of [[paper, width * 2.2], [ink, width]]) {
     context.strokeStyle = color;

@@ -14,24 +14,24 @@ const adversaries = new Adversaries(sides);
 
 sides.onchoose = () => { if (adversaries.asks) adversaries.look(); };
 
-const ASKED = {
-  nearby: ["Who is near me? Find out, and tell nobody where you are.", "Apps that say who is near know where everybody is, and many give it away: whoever asks one of them from a few false places finds you to the metre. Here people find out who is near by a round of coatcheck, and no server learns where anybody is. One of the people attacks: take its seat below."],
-  friends: ["Who is near me? A first look from noisy places alone.", "Everybody hands in a noisy place and is told who seems near; nobody can tell whose place was whose."],
+const QUESTIONS = {
+  nearby: ["Who is near me? Find out, and tell nobody where you are.", "Apps that say who is near know where everybody is, and many of them leak it: a stranger who queries such an app from a few false places finds you to the metre. Here people find out who is near with a round of coatcheck, and no server learns where anybody is. One of the people attacks: take its seat below."],
+  friends: ["Who is near me? A first look from noisy places alone.", "Everybody hands in a noisy place and learns who seems near; nobody can tell whose place was whose."],
   taxi: ["Which driver comes for me? Without a company that knows where I am.", "Riders and drivers hand in noisy places, are matched, and write to each other; nobody can tell whose place was whose."],
 };
-const SAID = {
+const STATUS = {
   terms: () => `${round.people} people are ready, and nobody has sent anything yet. The round waits for you.`,
   joined: () => `${round.arrived} of ${round.people} people have handed in a sealed report${round.noted ? `, ${round.noted} of them from a browser` : ""}.`,
-  closing: () => "The shuffler has its crowd: it peels its layer, permutes and passes on.",
+  closing: () => "The shuffler has its crowd: it peels its layer, permutes the reports and passes them on.",
   opened: () => "The server has opened the batch and computes on noisy places.",
   published: () => "The board shows one sealed answer per address.",
   collected: () => "Everybody has collected and opened their own answer.",
-  settled: () => `Candidates find out by sealed letters who is there: ${Object.keys(round.settled).length} have ended.`,
+  settled: () => `Candidates settle by sealed letters: ${Object.keys(round.settled).length} have finished.`,
   letters: () => "Partners exchange letters through the board.",
 };
 
-function ask() {
-  const [question, lead] = ASKED[round.terms.demo] ?? ASKED.taxi;
+function showQuestion() {
+  const [question, lead] = QUESTIONS[round.terms.demo] ?? QUESTIONS.taxi;
   $("question").textContent = question;
   $("lead").textContent = lead;
   const [group] = round.groups;
@@ -44,9 +44,9 @@ function over() {
   return `The round is over. ${round.service ? `${headline(round.service)} ` : ""}Choose people and seats, replay it, or begin a new one.`;
 }
 
-function tell() {
-  const said = round.failed ?? (round.over ? over() : SAID[round.phase]?.());
-  if (said && $("status").textContent !== said) $("status").textContent = said;
+function showStatus() {
+  const sentence = round.failed ?? (round.over ? over() : STATUS[round.phase]?.());
+  if (sentence && $("status").textContent !== sentence) $("status").textContent = sentence;
   const now = PHASES.indexOf(round.phase);
   for (const [at, step] of [...$("phases").children].entries()) {
     step.classList.toggle("done", at < now || round.over);
@@ -56,10 +56,10 @@ function tell() {
   control();
 }
 
-// -- the pace: what the server says, and what is played again from what it said
+// -- the pace: the server's, or that of a replay of its events
 
 const pace = { playing: false, speed: 1 };
-let told = []; // every event of this round
+let history = []; // every event of this round
 let replay = null;
 
 function control() {
@@ -85,9 +85,9 @@ $("step").addEventListener("click", () => order({ do: "step" }));
 $("speed").addEventListener("change", () => { if (pace.playing) order({ do: "play" }); });
 $("again").addEventListener("click", () => order({ do: "again" }));
 
-/** Play the round once more from what was told: crowds in three seconds, every other step in one. */
+/** Replay the round from its events: crowds in three seconds, every other step in one. */
 function again() {
-  const events = told.filter(({ kind }) => kind !== "again");
+  const events = history.filter(({ kind }) => kind !== "again");
   const counts = {};
   for (const { kind } of events) counts[kind] = (counts[kind] ?? 0) + 1;
   clear();
@@ -118,7 +118,7 @@ function clear() {
   sides.reset();
 }
 
-// Events may come by the hundred: draw once a frame.
+// Events may arrive by the hundred: draw once per frame.
 const fresh = new Map();
 function take(event) {
   if (event.kind === "again") clear();
@@ -127,13 +127,13 @@ function take(event) {
   fresh.set(event.kind, event);
   if (waiting) return;
   requestAnimationFrame(() => {
-    const kinds = [...fresh.values()];
+    const latest = [...fresh.values()];
     fresh.clear();
-    for (const one of kinds) {
-      if (one.kind === "terms") ask();
-      sides.update(one);
+    for (const event of latest) {
+      if (event.kind === "terms") showQuestion();
+      sides.update(event);
     }
-    tell();
+    showStatus();
     document.body.dataset.phase = round.over ? "done" : round.phase ?? "";
   });
 }
@@ -143,9 +143,9 @@ listen({
     if (event.kind === "again") {
       if (replay) clearTimeout(replay.timer);
       replay = null;
-      told = [];
+      history = [];
     }
-    told.push(event);
+    history.push(event);
     if (replay) replay.events.push(event);
     else take(event);
   },

@@ -1,4 +1,4 @@
-// The state of the live round: a fold over the events that the page is sent.
+// The state of the live round: a fold over the events that the server sends to the page.
 
 export const PHASES = ["terms", "joined", "closing", "opened", "published", "collected", "settled", "letters"];
 
@@ -22,7 +22,7 @@ export class Round {
     this.failed = null;
   }
 
-  /** Take one event in. */
+  /** Apply one event. */
   take(event) {
     if (PHASES.includes(event.kind)) this.phase = event.kind;
     this.sealed = event.sealed ?? this.sealed;
@@ -35,9 +35,9 @@ export class Round {
   }
 
   on_joined({ people }) {
-    for (const one of people) {
-      this.joined[one.who] = one;
-      this.counts[one.who[0]] += 1;
+    for (const person of people) {
+      this.joined[person.who] = person;
+      this.counts[person.who[0]] += 1;
     }
   }
 
@@ -54,7 +54,7 @@ export class Round {
   }
 
   on_collected({ people }) {
-    for (const one of people) this.answers[one.who] = one;
+    for (const person of people) this.answers[person.who] = person;
   }
 
   on_letters({ letters }) {
@@ -62,7 +62,7 @@ export class Round {
   }
 
   on_settled({ people, letters }) {
-    for (const one of people) this.settled[one.who] = one.them;
+    for (const person of people) this.settled[person.who] = person.them;
     this.letters.push(...letters);
   }
 
@@ -86,19 +86,19 @@ export class Round {
     return this.counts.reduce((sum, count) => sum + count, this.noted);
   }
 
-  /** How far apart two places are, in metres. */
+  /** Return the distance between two places in metres. */
   metres(a, b) {
     const [wide, high] = this.terms.metres;
     return Math.hypot((a[0] - b[0]) * wide, (a[1] - b[1]) * high);
   }
 
-  /** A place in metres from the south-west corner. */
+  /** Return a place in words: metres from the south-west corner. */
   spelled([right, up]) {
     const [wide, high] = this.terms.metres;
     return `${Math.round(right * wide).toLocaleString("en")} m east, ${Math.round(up * high).toLocaleString("en")} m north`;
   }
 
-  /** A person of the demo in words. */
+  /** Return the name of a person of the demo. */
   named(who) {
     if (!who) return "somebody from a browser";
     if (this.terms.trilaterator && `${who}` === "0,0") return "Ada";
@@ -107,7 +107,7 @@ export class Round {
   }
 }
 
-/** Listen to what the server tells of the round and of its pace; reconnects where it left off. */
+/** Listen to the server's events about the round and its pace; a reconnection resumes where it stopped. */
 export function listen({ event, pace }) {
   const source = new EventSource("/events");
   source.onmessage = ({ data }) => event(JSON.parse(data));

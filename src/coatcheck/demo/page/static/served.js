@@ -1,4 +1,4 @@
-// How well people were served: by the server alone, after settling, with true places, and by chance.
+// How well people were served: by the server alone, after settling, with true places, and at random.
 
 const NAMES = {
   settled: "private, by sealed letters",
@@ -9,16 +9,16 @@ const NAMES = {
 const metres = (value) => (value === null ? "–" : `${Math.round(value).toLocaleString("en")} m`);
 const percent = (value) => (value === null ? "–" : `${(100 * value).toFixed(1)} %`);
 
-/** The result in one sentence: what people got, beside true places and chance. */
+/** Return the result in one sentence, compared with true places and with chance. */
 export function headline({ settled, private: alone, without_noise: truth, at_random: chance }) {
-  const got = settled ?? alone;
-  const people = got.served.toLocaleString("en");
-  return got.within === null
-    ? `${people} people have a partner, ${metres(got.mean_distance)} away on average (${metres(truth.mean_distance)} with true places, ${metres(chance.mean_distance)} by chance).`
-    : `${people} people were told of somebody, and ${percent(got.within)} of those named are truly near (${percent(chance.within)} by chance).`;
+  const result = settled ?? alone;
+  const people = result.served.toLocaleString("en");
+  return result.within === null
+    ? `${people} people have a partner, ${metres(result.mean_distance)} away on average (${metres(truth.mean_distance)} with true places, ${metres(chance.mean_distance)} by chance).`
+    : `${people} people have an answer that names somebody, and ${percent(result.within)} of those named are truly near (${percent(chance.within)} by chance).`;
 }
 
-/** The rows of the table, in the order of the names; what was not measured has none. */
+/** Return the rows of the table, in the order of `NAMES`; a result that was not measured has no row. */
 export function served(service) {
   return Object.entries(NAMES).filter(([name]) => service[name]).map(([name, words]) => {
     const { served: people, pairs, mean_distance: mean, median_distance: median, within } = service[name];

@@ -1,4 +1,4 @@
-// The two sides, a person and the server, and what lies between them, drawn from the state of the round.
+// The two sides, a person and the server, and the roles between them, drawn from the state of the round.
 
 import { ground, quarters } from "./city.js";
 import { DotMap, diamond, disc, outlined, squares } from "./maps.js";
@@ -28,7 +28,7 @@ export class Sides {
     this.onchoose = () => {};
   }
 
-  /** Draw what an event changed. */
+  /** Redraw after an event. */
   update(event) {
     const { round } = this;
     if (event.kind === "terms") this.introduce();
@@ -44,7 +44,7 @@ export class Sides {
     }
   }
 
-  /** Forget a round: another one begins. */
+  /** Clear the display before another round begins. */
   reset() {
     this.left.show([]);
     this.right.show([]);
@@ -77,7 +77,7 @@ export class Sides {
     $("signed").replaceChildren(...this.signed());
   }
 
-  /** What everybody agreed on before anything private moved. */
+  /** Return the facts of the signed terms, on which everybody agreed before any report was sent. */
   signed() {
     const { terms, groups } = this.round;
     const fact = (name, value) => {
@@ -122,17 +122,17 @@ export class Sides {
     ];
   }
 
-  /** Left map: true places, of the corrupted only to whom they help; faint before one joins. */
+  /** Left map: true places, faint before a person joins. From an adversary's seat, only corrupted people. */
   people() {
     const { round } = this;
-    const known = new Set(this.adversary.corrupted.map(String));
+    const corrupted = new Set(this.adversary.corrupted.map(String));
     const dots = round.places.flatMap((places, group) => places.map((place, row) => ({
       place, group, who: [group, row], faint: !round.joined[[group, row]],
     })));
-    this.left.show(this.adversary.name === "all" ? dots : dots.filter(({ who }) => known.has(`${who}`)));
+    this.left.show(this.adversary.name === "all" ? dots : dots.filter(({ who }) => corrupted.has(`${who}`)));
   }
 
-  /** Right map: what the server opened, flying in from the shuffler. */
+  /** Right map: the reports that the server opened, flying in from the shuffler. */
   open() {
     const { round } = this;
     const dots = round.opened.flatMap(({ places, addresses }, group) => places.map((place, row) => ({
@@ -159,25 +159,25 @@ export class Sides {
       bar.querySelector("span").textContent = `${name}: ${round.counts[number]} of at least ${least}`;
     }
     const released = round.phase && !["terms", "joined"].includes(round.phase);
-    squares($("parcels"), released ? 0 : round.arrived, round.people, "--soft");
+    squares($("uploads"), released ? 0 : round.arrived, round.people, "--soft");
     const sizes = [...new Set(round.groups.map((group) => group.upload_bytes))].join(" or ");
-    $("parcels-note").textContent = released
-      ? "Permuted, passed on and forgotten: it holds nothing any more."
-      : `Parcels of ${sizes} bytes each. They come from the relay's address. It opens its own layer only.`;
+    $("uploads-note").textContent = released
+      ? "Permuted, passed on and deleted: the shuffler holds nothing any more."
+      : `Uploads of ${sizes} bytes each. They come from the relay's address. The shuffler opens its own layer only.`;
     $("sealed").textContent = round.sealed.toLocaleString("en");
     this.board();
   }
 
   board() {
     const { board, people } = this.round;
-    const count = board ? board.entries.reduce((sum, one) => sum + one, 0) : 0;
+    const count = board ? board.entries.reduce((sum, entries) => sum + entries, 0) : 0;
     $("entries").textContent = count.toLocaleString("en");
     squares($("board"), count, people, "--good");
     if (!board) return;
     const kilobytes = Math.round(board.bytes / 1024).toLocaleString("en");
     $("board-note").textContent = `Sorted by address, ${kilobytes} kB, the same for everybody. Root ${board.root.slice(0, 16)}…`;
     const { size, root } = board.witnessed;
-    $("witness-note").textContent = `It cosigned a log of ${size} ${size > 1 ? "entries" : "entry"} with root ${root.slice(0, 16)}…, and cosigns only what continues that. It sees roots, and nothing of anybody.`;
+    $("witness-note").textContent = `It cosigned a log of ${size} ${size > 1 ? "entries" : "entry"} with root ${root.slice(0, 16)}…, and cosigns only logs that continue it. It sees roots, and no data of any person.`;
   }
 
   // -- one person
@@ -191,7 +191,7 @@ export class Sides {
     this.onchoose(who);
   }
 
-  /** Arrow keys go to the nearest person in that direction. */
+  /** Move the choice to the nearest person in the direction of an arrow key. */
   walk(event) {
     const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
     if (!way || !this.round.terms) return;
@@ -226,32 +226,31 @@ export class Sides {
 
   answer() {
     const { round, me } = this;
-    const found = round.answers[me];
-    if (!found) return [round.board ? "sealed on the board" : "not yet"];
-    if (!found.partners.length) return ["no partner for this person this time"];
+    const answer = round.answers[me];
+    if (!answer) return [round.board ? "sealed on the board" : "not yet"];
+    if (!answer.partners.length) return ["no partner for this person this time"];
     const settled = round.settled[me];
-    if (found.candidates && !settled) return [`${found.candidates} candidates, who settle by letter`];
-    if (settled && !settled.length) return [`nobody: of ${found.candidates} who seemed near, none is`];
+    if (answer.candidates && !settled) return [`${answer.candidates} candidates, who settle by letter`];
+    if (settled && !settled.length) return [`nobody: of ${answer.candidates} candidates who seemed near, none is`];
     const here = round.places[me[0]][me[1]];
-    const told = (settled ?? found.them).map((who, at) => {
+    return (settled ?? answer.them).map((who, at) => {
       const apart = who ? `, really ${Math.round(round.metres(here, round.places[who[0]][who[1]])).toLocaleString("en")} m away` : "";
       const line = document.createElement("span");
-      line.append(`${round.named(who)}${apart} `, settled ? `by letter, of ${found.candidates} candidates` : mono(found.partners[at]));
+      line.append(`${round.named(who)}${apart} `, settled ? `by letter, of ${answer.candidates} candidates` : mono(answer.partners[at]));
       return line;
     });
-    return told;
   }
 
   mail() {
     const { round, me } = this;
     const same = (who) => who && `${who}` === `${me}`;
-    const mine = round.letters.filter((letter) => same(letter.from) || same(letter.to));
-    if (!mine.length) {
+    const letters = round.letters.filter((letter) => same(letter.from) || same(letter.to));
+    if (!letters.length) {
       $("letters").replaceChildren(item("None yet.", "none"));
       return;
     }
-    $("letters").replaceChildren(...mine.map((letter) => (same(letter.from)
-      ? item(`to ${round.named(letter.to)}: ${letter.body}`, "mine")
+    $("letters").replaceChildren(...letters.map((letter) => (same(letter.from)
+      ? item(`to ${round.named(letter.to)}: ${letter.body}`, "own")
       : item(`from ${round.named(letter.from)}: ${letter.body}`, ""))));
   }
 
@@ -270,7 +269,7 @@ export class Sides {
     for (const who of this.adversary.corrupted) this.cross(context, map, round.places[who[0]][who[1]], color("--ink"));
   }
 
-  /** On the server's map only what the adversary can link: corrupted people and whom they were told of. */
+  /** Mark on the server's map only what the adversary can link: corrupted people, and the people whom their answers name. */
   markKnown(context, map, color) {
     const { round } = this;
     const everybody = this.adversary.name === "all";
@@ -283,8 +282,8 @@ export class Sides {
       const dot = find(who);
       if (dot) this.ring(context, map, dot.place, color("--ink"), dot.group, dot);
     }
-    const mine = everybody && find(this.me);
-    if (mine) this.ring(context, map, mine.place, color("--me"), mine.group, mine);
+    const own = everybody && find(this.me);
+    if (own) this.ring(context, map, own.place, color("--me"), own.group, own);
   }
 
   where(map, place, dot) {
@@ -345,10 +344,10 @@ function mono(text) {
 }
 
 function item(text, name) {
-  const one = document.createElement("li");
-  one.textContent = text;
-  one.className = name;
-  return one;
+  const entry = document.createElement("li");
+  entry.textContent = text;
+  entry.className = name;
+  return entry;
 }
 
 function line(cells) {

@@ -1,4 +1,4 @@
-// Dark and light: the system's wish at first, then what the person chose.
+// Dark and light theme: the system's preference at first, then the person's choice.
 
 export function themed(changed) {
   const button = document.getElementById("theme");
@@ -8,8 +8,8 @@ export function themed(changed) {
     button.setAttribute("aria-pressed", String(on));
     changed();
   };
-  const kept = localStorage.getItem("coatcheck/theme");
-  apply(kept ? kept === "dark" : dark.matches);
+  const choice = localStorage.getItem("coatcheck/theme");
+  apply(choice ? choice === "dark" : dark.matches);
   button.addEventListener("click", () => {
     const on = document.documentElement.dataset.theme !== "dark";
     localStorage.setItem("coatcheck/theme", on ? "dark" : "light");

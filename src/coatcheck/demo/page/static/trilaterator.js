@@ -18,7 +18,7 @@ export class Trilaterator {
     $("attack-again").addEventListener("click", () => this.play());
   }
 
-  /** Show the seat, and attack when it is taken for the first time. */
+  /** Show the seat and play the attack; fetch it the first time. */
   async sit() {
     $("trilaterator").hidden = false;
     if (!this.story) {
@@ -36,10 +36,9 @@ export class Trilaterator {
   }
 
   map(id, marks) {
-    const made = new DotMap($(id), { margin: 0.02 });
-    Object.assign(made, { ground: () => ground(made, this.round.terms?.metres), names: quarters });
-    made.marks = marks;
-    return made;
+    const map = new DotMap($(id), { margin: 0.02 });
+    Object.assign(map, { ground: () => ground(map, this.round.terms?.metres), names: quarters, marks });
+    return map;
   }
 
   play() {
@@ -55,7 +54,7 @@ export class Trilaterator {
     turn(began);
   }
 
-  /** How many of a list are shown by now. */
+  /** Return how many entries of a list the animation shows at this moment. */
   shown(list) {
     return Math.ceil(Math.min(1, this.share * 1.15) * list.length);
   }
@@ -70,11 +69,11 @@ export class Trilaterator {
   }
 
   app(context, map, color) {
-    const { asked, circles, guess } = this.story.app;
+    const { asked: questions, circles, guess } = this.story.app;
     const ada = this.round.places[0][0];
-    const count = this.shown(asked);
+    const count = this.shown(questions);
     context.globalAlpha = 0.75;
-    for (const [at, [place]] of asked.slice(0, count).entries()) dot(context, map, place, (at === count - 1 ? 5 : 2.2), color("--second"));
+    for (const [at, [place]] of questions.slice(0, count).entries()) dot(context, map, place, (at === count - 1 ? 5 : 2.2), color("--second"));
     context.globalAlpha = 1;
     for (const [center, radius] of circles.slice(0, Math.max(0, Math.ceil((this.share - 0.45) * 6)))) {
       const [x, y] = map.at(center);
@@ -115,15 +114,15 @@ export class Trilaterator {
 
   tell() {
     const { app, coatcheck } = this.story;
-    const [asked, joined] = [this.shown(app.asked), this.shown(coatcheck.rounds)];
-    const [, last] = app.asked[Math.max(0, asked - 1)];
+    const [question, joined] = [this.shown(app.asked), this.shown(coatcheck.rounds)];
+    const [, last] = app.asked[Math.max(0, question - 1)];
     const now = coatcheck.rounds[Math.max(0, joined - 1)];
     $("app-note").textContent = this.share < 1
-      ? `Question ${asked} from a false place: “Ada is ${whole(last)} m away”, rounded to ${whole(app.step_m)} m.`
-      : `Found after ${app.asked.length} questions, ${app.error_m.toFixed(1)} m off: where the rounded distance flips, the true one is known, and three circles meet in one point.`;
+      ? `Question ${question} from a false place: “Ada is ${whole(last)} m away”, rounded to ${whole(app.step_m)} m.`
+      : `Found after ${app.asked.length} questions, ${app.error_m.toFixed(1)} m off: where the rounded distance flips, the attacker knows the true distance, and three circles meet in one point.`;
     $("here-note").textContent = this.share < 1
-      ? `Round ${joined} from a false place: ${now.candidates} one-time addresses, ${now.near} near, ${now.candidates - now.near} not. Whose they are, nothing says.`
-      : `After ${coatcheck.rounds.length} rounds its best guess is ${length(coatcheck.error_m)} off. That point has ${percent(coatcheck.found)} of the crowd within ${coatcheck.within_m} m, and no point has more than ${percent(coatcheck.bound)}: Ada is one of them all, and nothing says which. If she signs with her name, each round tells one yes or no: at most ${percent(coatcheck.bound_if_named)} after ${coatcheck.rounds.length}.`;
+      ? `Round ${joined} from a false place: ${now.candidates} one-time addresses, ${now.near} near, ${now.candidates - now.near} not. Nothing says whose they are.`
+      : `After ${coatcheck.rounds.length} rounds its best guess is ${length(coatcheck.error_m)} off. That point has ${percent(coatcheck.found)} of the crowd within ${coatcheck.within_m} m, and no point has more than ${percent(coatcheck.bound)}: Ada is one of these people, and nothing says which. If she signs with her name, each round reveals one yes or no: at most ${percent(coatcheck.bound_if_named)} after ${coatcheck.rounds.length}.`;
   }
 
   ledger() {
@@ -138,9 +137,9 @@ export class Trilaterator {
     };
     $("ledger").replaceChildren(
       ...spent.map((epsilon, at) => entry(`after round ${at + 1}: ${epsilon < limit ? `ε = ${epsilon.toFixed(2)} of ${limit}` : `still within ε = ${limit}`}`, epsilon / limit, "")),
-      ...(refused ? [entry(`round ${spent.length + 1}: refused, nothing is sent`, 1, "refused")] : []),
+      ...(refused ? [entry(`round ${spent.length + 1}: refused, nothing was sent`, 1, "refused")] : []),
     );
-    $("ledger-note").textContent = "The ledger is a file of Ada’s own. It counts what all her rounds could tell the server together, and refuses the round that would be too much.";
+    $("ledger-note").textContent = "The ledger is a file on Ada’s device. It adds up what all her rounds could reveal to the server, and refuses a round that would exceed her limit.";
   }
 }
 

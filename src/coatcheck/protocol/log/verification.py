@@ -1,0 +1,204 @@
+"""Verification: what anybody can check of a board or a batch, with public keys only.
+
+People and monitors follow the board's checkpoints; whoever is shown a log that does not continue
+the one before has both signatures as proof. What was checked has a type, and only this file
+makes these types. SPEC section 9.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coatcheck.errors import BadSignature, Equivocation, Malformed, Unavailable
+from coatcheck.protocol.agreement import AgreedTerms
+from coatcheck.protocol.keys import check_signed
+from coatcheck.protocol.log.merkle import check_consistency, check_inclusion
+from coatcheck.protocol.log.signed_notes import COSIGNATURE, LogCheckpoint, Note, NoteKey
+from coatcheck.protocol.outcomes import check_flawless, is_outcome, speaker
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.wire.batches import Batch, Manifest
+from coatcheck.protocol.wire.bulletins import (
+    ABANDONED,
+    ROUND_LEAF,
+    TERMS_LEAF,
+    Bulletin,
+    Checkpoint,
+    Heading,
+)
+
+
+@dataclass(frozen=True)
+class VerifiedCheckpoint(Checkpoint):
+    """A checkpoint that the board signed, and that continues the one seen before."""
+
+
+class SignedOutcome:
+    """How a round ended, as whoever ended it signed it; it may break its own numbers."""
+
+    heading: Heading
+    round: AgreedTerms
+
+
+@dataclass(frozen=True)
+class VerifiedHeading(SignedOutcome):
+    """A heading that is signed and that the board's log shows to everybody."""
+
+    heading: Heading
+    round: AgreedTerms
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedBulletin(Bulletin, SignedOutcome):
+    """A whole bulletin: sorted, with the right root, and signed."""
+
+    round: AgreedTerms
+
+
+@dataclass(frozen=True)
+class VerifiedEntry:
+    """One entry, with a proof that it belongs to the bulletin of the round."""
+
+    round: AgreedTerms
+    group: int
+    raw: bytes
+
+
+def follow(
+    raw: bytes, *, board: str, before: Checkpoint | None, path: Sequence[bytes] = ()
+) -> VerifiedCheckpoint:
+    """Check a new checkpoint under the board's key, in hex, and against the one seen before.
+
+    Two people compare what they saw in the same way: from the one's checkpoint to the other's.
+    """
+    point = Checkpoint.decode(raw)
+    check_signed(point, board)
+    verified = VerifiedCheckpoint(point.size, point.root, signature=point.signature)
+    if before is None:
+        return verified
+    if point.size < before.size:
+        raise Equivocation("the board shows less than before: keep both checkpoints as proof")
+    check_consistency(
+        old=before.size, old_root=before.root, new=point.size, new_root=point.root, path=path
+    )
+    return verified
+
+
+def check_heading(heading: Heading, round_: AgreedTerms) -> None:
+    """Check that whoever says how this round ended signed it."""
+    check_signed(heading, speaker(heading, round_).verifying)
+    if not heading.is_of(round_):
+        raise Equivocation("this heading is for other terms than this round's")
+
+
+def board_note_key(verifying: str) -> NoteKey:
+    """Give the key, and with it the origin, of a board's checkpoints as notes."""
+    return NoteKey(f"coatcheck.example/board/{verifying}", bytes.fromhex(verifying))
+
+
+def follow_watched(
+    raw: bytes,
+    *,
+    board: str,
+    witnesses: Sequence[frozenset[bytes]],
+    demanded: int,
+    before: LogCheckpoint | None,
+    path: Sequence[bytes] = (),
+) -> VerifiedCheckpoint:
+    """Check a checkpoint that is a note: the board signed it, and enough witnesses cosigned it.
+
+    `witnesses` has the keys of each, more than one while they change. Whoever has a word of one
+    honest witness sees the log that this witness has seen grow, also at the first visit.
+    """
+    note, key = Note.read(raw), board_note_key(board)
+    point = LogCheckpoint.read(note.text)
+    if point.origin != key.name or not note.signers([key]):
+        raise BadSignature("this checkpoint is not of the board that the terms name")
+    names = {name for name, _, _ in note.signatures}
+    known = [
+        [NoteKey(name, one, COSIGNATURE) for name in names for one in keys] for keys in witnesses
+    ]
+    word = sum(bool(note.signers(keys)) for keys in known)
+    if word < demanded:
+        raise Unavailable(
+            f"{word} of your witnesses have cosigned the board's log, you demand {demanded}:"
+            " wait, and do not rely on it before"
+        )
+    if before is not None:
+        if point.size < before.size:
+            raise Equivocation("the board shows less than before: keep both checkpoints as proof")
+        check_consistency(
+            old=before.size, old_root=before.root, new=point.size, new_root=point.root, path=path
+        )
+    return VerifiedCheckpoint(point.size, point.root)
+
+
+def verify_heading(
+    heading: Heading,
+    round_: AgreedTerms,
+    *,
+    point: VerifiedCheckpoint,
+    place: int,
+    path: Sequence[bytes],
+) -> VerifiedHeading:
+    """Check that a heading is signed and that the board's log shows it to everybody."""
+    check_heading(heading, round_)
+    check_inclusion(
+        ROUND_LEAF + heading.encode(), place=place, size=point.size, root=point.root, path=path
+    )
+    return VerifiedHeading(heading, round_)
+
+
+def check_logged(
+    round_: AgreedTerms, *, point: VerifiedCheckpoint, place: int, path: Sequence[bytes]
+) -> None:
+    """Check that the board's log has the terms of a round, so that everybody can know of it."""
+    leaf = TERMS_LEAF + round_.digest
+    check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
+
+
+def verify_bulletin(raw: bytes, round_: AgreedTerms) -> VerifiedBulletin:
+    """Read a whole bulletin: order, root and the signature."""
+    bulletin = Bulletin.decode(raw, round_)
+    check_signed(bulletin.heading, speaker(bulletin.heading, round_).verifying)
+    return VerifiedBulletin(bulletin.heading, bulletin.entries, round=round_)
+
+
+def verify_outcome(raw: bytes, round_: Round, *, before: int) -> None:
+    """Check that a shuffler before this place of the cascade signed that it gave the round up."""
+    if not is_outcome(raw, round_):
+        raise Malformed("this is no end of this round: it has another size")
+    heading = Bulletin.decode(raw, round_).heading
+    if heading.outcome != ABANDONED or heading.who >= before:
+        raise Malformed("only a shuffler before this role can end the round here")
+    check_flawless(heading, round_)
+    check_signed(heading, speaker(heading, round_).verifying)
+
+
+def verify_entry(
+    raw: bytes, *, group: int, heading: VerifiedHeading, place: int, path: Sequence[bytes]
+) -> VerifiedEntry:
+    """Check that a single entry has its size and belongs to the bulletin with this heading."""
+    if len(raw) != heading.round.entry_size(group):
+        raise Malformed("this entry does not have the size of the terms")
+    size, root = sum(heading.heading.sizes), heading.heading.root
+    check_inclusion(bytes((group,)) + raw, place=place, size=size, root=root, path=path)
+    return VerifiedEntry(heading.round, group, raw)
+
+
+def verify_manifest(raw: bytes, round_: Round, *, hop: int) -> Manifest:
+    """Read a manifest, and check that the shuffler at this place of the cascade signed it."""
+    manifest = Manifest.decode(raw, round_)
+    _check_maker(manifest, round_, hop)
+    return manifest
+
+
+def verify_batch(raw: bytes, round_: Round, *, hop: int) -> Batch:
+    """Read a batch, and check that the shuffler at this place of the cascade made it."""
+    batch = Batch.decode(raw, round_)
+    _check_maker(batch.manifest, round_, hop)
+    return batch
+
+
+def _check_maker(manifest: Manifest, round_: Round, hop: int) -> None:
+    if manifest.hop != hop:
+        raise Malformed("this batch is of another shuffler of the cascade: send on what it made")
+    check_signed(manifest, round_.terms.shufflers[hop].verifying)

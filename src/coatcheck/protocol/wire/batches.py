@@ -1,0 +1,310 @@
+"""Manifests: what a shuffler signs of a batch, which is its partitions, each a file of items.
+
+A partition holds the items whose rank begins with its number, so partitions in order are the
+items in their new order. Everything here can be read without a key. SPEC section 7.
+"""
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from coatcheck.errors import Malformed, Misuse
+from coatcheck.protocol.log.merkle import HASH_SIZE, Tree
+from coatcheck.protocol.terms import SIGNATURE_SIZE, Round
+from coatcheck.protocol.wire.bulletins import heading_size
+from coatcheck.protocol.wire.encoding import Layout, Signed
+from coatcheck.protocol.wire.uploads import TALLY_SIZE, Tally, decode_tallies, encode_tallies
+
+_HEAD: Final = Layout("batch", ">BBBx32s")
+_PART: Final = struct.Struct(">I32s")
+_BITS: Final = 14
+PART: Final = 1 << _BITS
+"""How many items a partition holds at most on average, in all but very large groups."""
+_MOST: Final = 2 * PART
+"""How many one may hold; by chance none ever has so many."""
+_MANY: Final = 20
+_BYTES: Final = 26
+
+
+class Part(NamedTuple):
+    """What a manifest says of a partition: how many items, and the SHA-256 of all of them."""
+
+    items: int
+    content: bytes
+
+    @classmethod
+    def of(cls, raw: bytes, *, size: int) -> "Part":
+        """Describe a partition of items of one size."""
+        return cls(len(raw) // size, hashlib.sha256(raw).digest())
+
+    def check(self, raw: bytes) -> None:
+        """Refuse bytes that are not the partition's."""
+        if hashlib.sha256(raw).digest() != self.content:
+            raise Malformed("a partition of this batch is not the one its hash stands for")
+
+
+class Place(NamedTuple):
+    """Where a partition is: its number in the batch and in its group, and the bytes it has."""
+
+    number: int
+    group: int
+    within: int
+    size: int
+    part: Part
+
+
+def capacity_of_part(count: int, size: int) -> int:
+    """Give how many items a part holds at most on average, of so many of a size.
+
+    Beyond 2^20 items it grows with the root of their number, so that the pieces that parts of one
+    kind deal to parts of another grow as the crowd does; but not beyond 2^26 bytes.
+    """
+    return (1 << _BITS) << _growth(count, size)
+
+
+def bits_of(received: int, size: int) -> int:
+    """Give how many leading bits of the rank are a partition's number.
+
+    By the count and the size of an item alone, which are public, so that nobody chooses.
+    """
+    return max(0, _bits(received) - _bits(capacity_of_part(received, size)))
+
+
+def _growth(count: int, size: int) -> int:
+    """Give the bits by which parts are larger because there are so many items."""
+    wanted = -((_MANY - _bits(count)) // 2)
+    return max(0, min(wanted, _BYTES - _BITS - _bits(size)))
+
+
+def _bits(count: int) -> int:
+    """Give the smallest power of two that is no less than a count."""
+    return max(0, count - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class Manifest(Signed):
+    """What a shuffler signs: per group the tallies and its partitions, and the roots before.
+
+    No ids, no times, no lengths: the order and the number are all that it says.
+
+    Attributes:
+        earlier: the root of each batch of the cascade before this one.
+    """
+
+    label = b"coatcheck/v1/batch\0"
+    digest: bytes
+    hop: int
+    tallies: tuple[Tally, ...]
+    earlier: tuple[bytes, ...]
+    parts: tuple[tuple[Part, ...], ...]
+
+    @classmethod
+    def compose(
+        cls,
+        parts: Sequence[Sequence[Part]],
+        tallies: Sequence[Tally],
+        *,
+        digest: bytes,
+        earlier: Sequence[bytes] = (),
+    ) -> "Manifest":
+        """Make the manifest that follows those with the earlier roots, still to be signed."""
+        listed = tuple(tuple(group) for group in parts)
+        return cls(digest, len(earlier), tuple(tallies), tuple(earlier), listed)
+
+    @cached_property
+    def root(self) -> bytes:
+        """The root of the tree whose leaves are a group's number and one of its partitions."""
+        numbered = [(n, part) for n, group in enumerate(self.parts) for part in group]
+        return Tree(bytes((group,)) + _PART.pack(*part) for group, part in numbered).root()
+
+    @property
+    def roots(self) -> tuple[bytes, ...]:
+        """The roots of all batches of the cascade so far, this one's last."""
+        return (*self.earlier, self.root)
+
+    def body(self) -> bytes:
+        """Write what is signed."""
+        head = _HEAD.pack(self.hop, len(self.parts), self.digest) + encode_tallies(self.tallies)
+        listed = b"".join(_PART.pack(*part) for group in self.parts for part in group)
+        return head + b"".join(self.earlier) + listed
+
+    @cached_property
+    def content(self) -> bytes:
+        """The hash of the whole manifest, which stands for the batch."""
+        return hashlib.sha256(self.encode()).digest()
+
+    def places(self, round_: Round) -> Iterator[Place]:
+        """List the partitions in order."""
+        number = 0
+        for group, parts in enumerate(self.parts):
+            size = round_.item_size(group, self.hop + 1)
+            for within, part in enumerate(parts):
+                yield Place(number, group, within, part.items * size, part)
+                number += 1
+
+    @classmethod
+    def begin(cls, raw: bytes, round_: Round) -> tuple["Manifest", int]:
+        """Read the manifest at the beginning of bytes, and where it ends; see `decode`."""
+        hop, count, digest = _HEAD.unpack(raw)
+        groups = len(round_.terms.groups)
+        if digest != round_.digest:
+            raise Malformed("this batch is for other terms than this round's")
+        if count != groups or hop >= len(round_.terms.shufflers):
+            raise Malformed("this batch names groups or a shuffler that the round does not have")
+        earlier = _HEAD.size + groups * TALLY_SIZE
+        tallies = decode_tallies(raw[_HEAD.size : earlier], groups)
+        at = earlier + hop * HASH_SIZE
+        roots = tuple(raw[n : n + HASH_SIZE] for n in range(earlier, at, HASH_SIZE))
+        parts = []
+        for group, tally in enumerate(tallies):
+            size = round_.item_size(group, hop + 1)
+            end = at + _PART.size * (1 << bits_of(tally.received, size))
+            if len(raw) < end + SIGNATURE_SIZE:
+                raise Malformed("this batch is cut off: its manifest is not as long as it says")
+            found = tuple(Part(*row) for row in _PART.iter_unpack(raw[at:end]))
+            if sum(part.items for part in found) != tally.kept:
+                raise Malformed("the partitions of this batch do not hold what its counts say")
+            most = _MOST << _growth(tally.received, size)
+            if any(part.items > most for part in found):
+                raise Malformed(f"a partition of this batch holds more than {most} items")
+            parts.append(found)
+            at = end
+        end = at + SIGNATURE_SIZE
+        return cls(digest, hop, tallies, roots, tuple(parts), signature=raw[at:end]), end
+
+    @classmethod
+    def decode(cls, raw: bytes, round_: Round) -> "Manifest":
+        """Read a manifest of this round; its signature is not checked yet."""
+        found, end = cls.begin(raw, round_)
+        if len(raw) != end:
+            raise Malformed("this manifest is longer than it says")
+        return found
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A manifest and its partitions, all of them: as files and small rounds have them."""
+
+    manifest: Manifest
+    parts: tuple[bytes, ...]
+
+    @classmethod
+    def compose(
+        cls,
+        parts: Sequence[Sequence[Sequence[bytes]]],
+        tallies: Sequence[Tally],
+        *,
+        digest: bytes,
+        earlier: Sequence[bytes] = (),
+    ) -> "Batch":
+        """Make the batch of the items of each partition of each group, still to be signed."""
+        joined = [[b"".join(items) for items in group] for group in parts]
+        listed = [
+            [
+                Part(len(items), hashlib.sha256(raw).digest())
+                for items, raw in zip(group, raws, strict=True)
+            ]
+            for group, raws in zip(parts, joined, strict=True)
+        ]
+        manifest = Manifest.compose(listed, tallies, digest=digest, earlier=earlier)
+        return cls(manifest, tuple(raw for group in joined for raw in group))
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """What was counted."""
+        return self.manifest.tallies
+
+    @property
+    def roots(self) -> tuple[bytes, ...]:
+        """The roots of all batches of the cascade so far."""
+        return self.manifest.roots
+
+    def listed(self) -> Iterator[tuple[int, list[bytes]]]:
+        """List the items of each partition, with its group."""
+        named = [(n, part) for n, group in enumerate(self.manifest.parts) for part in group]
+        for (group, part), raw in zip(named, self.parts, strict=True):
+            size = len(raw) // max(1, part.items)
+            yield group, [raw[n * size : (n + 1) * size] for n in range(part.items)]
+
+    @cached_property
+    def items(self) -> tuple[tuple[bytes, ...], ...]:
+        """The items of each group in their order."""
+        groups: list[list[bytes]] = [[] for _ in self.manifest.parts]
+        for group, items in self.listed():
+            groups[group] += items
+        return tuple(tuple(group) for group in groups)
+
+    def encode(self) -> bytes:
+        """Write the manifest, and the partitions after it."""
+        return self.manifest.encode() + b"".join(self.parts)
+
+    def sign(self, sign: Callable[[bytes], bytes]) -> bytes:
+        """Sign the manifest and write the batch."""
+        signature = sign(self.manifest.signed_part())
+        return replace(self, manifest=replace(self.manifest, signature=signature)).encode()
+
+    @classmethod
+    def decode(cls, raw: bytes, round_: Round) -> "Batch":
+        """Read a batch of this round, with its partitions; its signature is not checked yet."""
+        manifest, at = Manifest.begin(raw, round_)
+        places = list(manifest.places(round_))
+        if len(raw) != at + sum(place.size for place in places):
+            raise Malformed("this batch is not as long as its counts say")
+        parts = []
+        for place in places:
+            parts.append(raw[at : at + place.size])
+            place.part.check(parts[-1])
+            at += place.size
+        return cls(manifest, tuple(parts))
+
+
+# HOUSE-DOC protocol.room: 'Room: how many people a round can carry, and terms that nobody could carry.\n\nWhat a store, a file or a count cannot hold is refused when terms are drafted, not when the crowd is\nthere. Knows sizes, no value. SPEC section 6.\n'
+_COUNTED: Final = 2**32 - 1  # what the counts of a batch hold
+_SEALED: Final = 2**31 - 1  # the bytes that one seal of a file takes
+
+
+def sizes_of(round_: Round) -> list[int]:
+    """Bytes that a person of each group takes: their items in the first batch, or their entry."""
+    hops = len(round_.terms.shufflers)
+    return [
+        max(hops * round_.item_size(group, 1), round_.entry_size(group))
+        for group in range(len(round_.terms.groups))
+    ]
+
+
+def capacity_of(round_: Round, limit: int) -> int:
+    """Count the people whom a batch and a bulletin of so many bytes carry for sure."""
+    terms = round_.terms
+    heading = heading_size(len(terms.groups), len(terms.shufflers))
+    return max(0, limit - heading) // max(sizes_of(round_))
+
+
+def check_capacity(round_: Round, *, limit: int) -> None:
+    """Refuse a round that cannot end well: its least crowd or its answers are too large.
+
+    `limit` is the most bytes of a batch or a bulletin.
+    """
+    terms, sizes = round_.terms, sizes_of(round_)
+    people, hops = sum(group.minimum for group in terms.groups), len(terms.shufflers)
+    most = max(group.minimum for group in terms.groups)
+    if hops * most > _COUNTED:
+        raise Misuse(
+            f"a group of {most} people with {hops} shufflers has more items than a batch counts"
+            f" ({_COUNTED}): state a minimum of at most {_COUNTED // hops}"
+        )
+    if people > capacity_of(round_, limit):
+        needed = people * max(sizes) + heading_size(len(terms.groups), hops)
+        raise Misuse(
+            f"the least crowd of this round is {people} people, and {max(sizes)} bytes each make"
+            f" {needed}, but a batch or bulletin has at most {limit}: raise `batch_limit` in the"
+            " settings of every role, lower the minimum, or ask the task for smaller answers"
+        )
+    together = min(PART, capacity_of(round_, limit))
+    if together * max(sizes) > _SEALED:
+        raise Misuse(
+            f"{together} people with {max(sizes)} bytes each are more than one file of the depot"
+            f" takes ({_SEALED}): ask the task for smaller answers"
+        )

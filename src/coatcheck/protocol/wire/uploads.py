@@ -1,0 +1,235 @@
+"""Parcels: what travels sealed, and the few bytes outside the seals.
+
+Uploads and registrations between a person and a shuffler, and the tallies that go with a batch.
+Everything here can be read without a key, and says nothing about what is inside: the shuffler
+works with this file and cannot import what decodes reports. SPEC section 7.
+"""
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import ceil, comb, log, sqrt
+from typing import Final
+
+from msgspec import Struct
+
+from coatcheck.errors import Malformed, Misuse
+from coatcheck.protocol.log.merkle import Tree
+from coatcheck.protocol.terms import DIGEST_SIZE, UPLOAD_HEAD, Round
+from coatcheck.protocol.wire.encoding import Layout
+
+# HOUSE-DOC protocol.traps: 'Traps: how a later shuffler of a cascade counts the people behind a batch.\n\nA trap is random bytes under the layers of the shufflers up to one of them, handed in beside the\nreport, in random order. That shuffler knows its commitment from the person directly. Whoever drops\nreports on the way drops traps as often, and the count shows it. Sees no report. SPEC section 10;\nthe theorem and its proof are in docs/explanation/a-crowd-that-is-counted.md.\n'
+_LABEL: Final = b"coatcheck/v1/trap\0"
+_EXACT: Final = 1 << 16
+"""Traps lost up to which the slack is exact; the exact sum takes minutes where it is millions."""
+
+
+def commitment(trap: bytes, *, digest: bytes, group: int, hop: int) -> bytes:
+    """Give what a person registers of a trap: it says nothing about the trap's bytes."""
+    return committing(digest=digest, group=group, hop=hop)(trap)
+
+
+def committing(*, digest: bytes, group: int, hop: int) -> Callable[[bytes], bytes]:
+    """Give what makes commitments of a group and hop: with many, what they share is hashed once."""
+    begun = hashlib.sha256(_LABEL + bytes((hop, group)) + digest)
+
+    def made(trap: bytes) -> bytes:
+        found = begun.copy()
+        found.update(trap)
+        return found.digest()
+
+    return made
+
+
+@lru_cache(maxsize=64)
+def slack(lost: int, delta: float) -> int:
+    """Bound how many reports fewer than traps can have arrived when so many traps were lost.
+
+    U(lost) - 2 lost, where U(j) is the largest m with P(Bin(m, 1/2) <= j) > delta, in integers. For
+    very many lost traps it is Hoeffding's bound on the same number, which is larger.
+    """
+    if not 0 < delta < 0.5:
+        raise Misuse(f"the chance of a wrong count lies between 0 and 1/2, not at {delta!r}")
+    if lost > _EXACT:
+        nats = log(1 / delta)
+        return ceil((nats + sqrt(nats * nats + 4 * lost * nats)) * (1 + 1e-12))
+    top, bottom = delta.as_integer_ratio()
+    # P(Bin(m, 1/2) <= lost) = below / 2^m. At m = 2 lost + 1 it is 1/2, and it falls from there.
+    m = 2 * lost + 1
+    below, at = 1 << (m - 1), comb(m, lost)
+    while below * bottom > top << m:
+        below, at = 2 * below - at, at * (m + 1) // (m + 1 - lost)
+        m += 1
+    return m - 1 - 2 * lost
+
+
+def people(*, counted: int, registered: int, delta: float) -> int:
+    """Give how many people's reports a batch holds at least, by the traps that were counted in it.
+
+    *Guarantee:* fewer reports of registered, honest people arrived than this, less those traps of
+    corrupted people that were counted, with a chance of at most `delta`.
+    """
+    return counted - slack(registered - counted, delta)
+
+
+ID_SIZE: Final = 16
+_UPLOAD: Final = Layout("upload", ">BBBx32s16s")
+_REGISTRATION: Final = Layout("registration", ">BBBx32s32s")
+
+REASONS: Final = (
+    "unpeeled",  # a shuffler could not open its layer
+    "repeated",  # a shuffler met the same bytes twice
+    "trap",  # a shuffler met a trap that was registered with it
+    "unopened",  # the server could not open the report
+    "malformed",  # the report's version, group or padding is wrong
+    "bad-key",  # the one-time keys are of small order or not canonical
+    "duplicate-address",  # two reports carry the same keys
+    "out-of-domain",  # the payload is no report of the randomizer
+)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many reports of a group came in, and how many were dropped for each reason."""
+
+    received: int
+    dropped: tuple[int, ...] = field(default=(0,) * len(REASONS))
+
+    @property
+    def kept(self) -> int:
+        """How many are left."""
+        return self.received - sum(self.dropped)
+
+    @property
+    def traps(self) -> int:
+        """How many were traps."""
+        return self.dropped[REASONS.index("trap")]
+
+    def drop(self, reason: str, count: int = 1) -> "Tally":
+        """Count reports dropped for a reason."""
+        place = REASONS.index(reason)
+        dropped = list(self.dropped)
+        dropped[place] += count
+        return Tally(self.received, tuple(dropped))
+
+
+_TALLY: Final = struct.Struct(f">{1 + len(REASONS)}I")
+TALLY_SIZE: Final = _TALLY.size
+
+
+def encode_tallies(tallies: Sequence[Tally]) -> bytes:
+    """Write one tally per group."""
+    return b"".join(_TALLY.pack(tally.received, *tally.dropped) for tally in tallies)
+
+
+def decode_tallies(raw: bytes, groups: int) -> tuple[Tally, ...]:
+    """Read one tally per group; one that drops more than came in is malformed."""
+    if len(raw) != groups * TALLY_SIZE:
+        raise Malformed("the tallies of the groups are cut off")
+    tallies = tuple(Tally(row[0], row[1:]) for row in _TALLY.iter_unpack(raw))
+    if any(tally.kept < 0 for tally in tallies):
+        raise Malformed("a tally drops more reports than came in")
+    return tallies
+
+
+class Upload(Struct, frozen=True):
+    """What a person hands to the first shuffler.
+
+    Attributes:
+        token: the hash of the token that came with it, if one is asked for.
+    """
+
+    group: int
+    digest: bytes
+    id: bytes
+    body: bytes
+    token: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"Upload(group={self.group})"
+
+    def encode(self, round_: Round) -> bytes:
+        """Write the upload."""
+        return _UPLOAD.pack(round_.suite.number, self.group, self.digest, self.id) + self.body
+
+    @classmethod
+    def decode(cls, raw: bytes, round_: Round) -> "Upload":
+        """Read an upload of this round; every length is checked before anything else is done."""
+        suite, group, digest, upload = _UPLOAD.unpack(raw)
+        if digest != round_.digest:
+            raise Malformed("this upload is for other terms than this round's")
+        if suite != round_.suite.number or group >= len(round_.terms.groups):
+            raise Malformed("this upload names a suite or a group that the round does not have")
+        if len(raw) != round_.upload_sizes[group]:
+            raise Malformed(
+                f"uploads of this group have {round_.upload_sizes[group]} bytes,"
+                f" this one has {len(raw)}"
+            )
+        # The round's own bytes, not a copy per upload: whoever looks them up finds them at once.
+        return cls(group, round_.digest, upload, raw[UPLOAD_HEAD:])
+
+    def items(self, round_: Round) -> dict[bytes, bytes]:
+        """Give the report and the traps by their ids, in the order in which they were handed in."""
+        return items_of(self.id, self.body, round_)
+
+
+def items_of(upload: bytes, body: bytes, round_: Round) -> dict[bytes, bytes]:
+    """Cut the body of an upload into items; with several, their place is part of their ids."""
+    count = len(round_.terms.shufflers)
+    size = len(body) // count
+    names = [upload] if count == 1 else [upload + bytes((place,)) for place in range(count)]
+    return {name: body[n * size : (n + 1) * size] for n, name in enumerate(names)}
+
+
+class Registration(Struct, frozen=True):
+    """What a person tells a later shuffler of a trap, before the upload.
+
+    Attributes:
+        commitment: the hash by which the shuffler knows the trap once it meets it.
+    """
+
+    hop: int
+    group: int
+    digest: bytes
+    commitment: bytes
+
+    def encode(self) -> bytes:
+        """Write the registration."""
+        return _REGISTRATION.pack(self.hop, self.group, self.digest, self.commitment)
+
+    @property
+    def held(self) -> Upload:
+        """What the shuffler holds of it, in the form of an upload."""
+        return Upload(self.group, self.digest, self.commitment[:ID_SIZE], self.commitment)
+
+    @classmethod
+    def decode(cls, raw: bytes, round_: Round, *, hop: int) -> "Registration":
+        """Read a registration of this round with the shuffler at a place of the cascade."""
+        if len(raw) != _REGISTRATION.size:
+            raise Malformed(
+                f"a registration has {_REGISTRATION.size} bytes, this one has {len(raw)}"
+            )
+        found = cls(*_REGISTRATION.unpack(raw))
+        if found.digest != round_.digest:
+            raise Malformed("this registration is for other terms than this round's")
+        if found.hop != hop or found.group >= len(round_.terms.groups):
+            raise Malformed(
+                "this registration is for another shuffler or a group that is not there"
+            )
+        return found
+
+
+def tree_of(groups: Iterable[Iterable[bytes]]) -> Tree:
+    """Make the tree over the items or entries of groups: a leaf is a group's number and one."""
+    numbered = ((bytes((number,)), group) for number, group in enumerate(groups))
+    return Tree(prefix + one for prefix, group in numbered for one in group)
+
+
+def content_id(item: bytes) -> bytes:
+    """Name an item by its content, where no upload id travels with it."""
+    return hashlib.sha256(b"coatcheck/v1/item\0" + item).digest()[:ID_SIZE]
+
+
+assert DIGEST_SIZE + ID_SIZE + 4 == UPLOAD_HEAD == _UPLOAD.size  # noqa: S101 - a layout, not an input

@@ -1,0 +1,353 @@
+"""One search over mechanisms: which family, with which radius, grid or points, read in which way.
+
+A shape is a mechanism but for its ε. A budget gives each shape the local ε that it may spend: the
+same for all, or as much as keeps a promise in a crowd, where a smaller cap hides better and earns
+more. `ranked` finds every family at its best by predicted error, beside the answer that needs no
+report.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+import numpy as np
+
+from coatcheck.domains import Ball, Box, Categories, Domain, Product
+from coatcheck.errors import Misuse
+from coatcheck.randomizers.baselines.privunit import PrivUnit
+from coatcheck.randomizers.choice import (
+    AVERAGES,
+    Budget,
+    Choice,
+    Shape,
+    any_ldp,
+    by_error,
+    by_worth,
+    constant,
+    crowd_of,
+    fit,
+    goal_error,
+    one_place,
+    report_free,
+)
+from coatcheck.randomizers.codebook import MOST_DIMENSIONS, CodebookResponse
+from coatcheck.randomizers.composed import FieldwiseResponse
+from coatcheck.randomizers.contract import (
+    Decode,
+    Goal,
+    Randomizer,
+    check_epsilon,
+    check_goal,
+    counted_law,
+)
+from coatcheck.randomizers.expected_error import Floats, least
+from coatcheck.randomizers.grid import GridResponse, finer_grids
+from coatcheck.randomizers.minkowski import BoundedResponse, MinkowskiResponse
+from coatcheck.randomizers.prior import Prior
+from coatcheck.randomizers.sphere import SphereResponse, has_sphere
+
+# HOUSE-DOC randomizers.own: 'Mechanisms of other packages, found by their entry points.\n\nA package that declares a subclass of `Randomizer` in the group `coatcheck.randomizers` may be named\nby terms. If the class has a classmethod `fitted(*, domain, epsilon, goal)`, which returns it at its\nbest or raises `Misuse` where it does not serve, `choose` and `plan` consider it too. Everybody in\nsuch a round needs the package: a client that does not have it refuses the terms.\n'
+GROUP: Final = "coatcheck.randomizers"
+
+
+@cache
+def installed() -> dict[str, Any]:
+    """Return the installed mechanisms by their names."""
+    found: dict[str, Any] = {}
+    for entry in entry_points(group=GROUP):
+        try:
+            kind = entry.load()
+        except Exception as error:
+            raise Misuse(
+                f"the randomizer {entry.name!r} ({entry.value}) cannot be loaded: {error}; mend "
+                "or remove the package that declares it"
+            ) from error
+        if not (isinstance(kind, type) and issubclass(kind, Randomizer)):
+            raise Misuse(f"{entry.value} is declared as a randomizer, but is no Randomizer class")
+        found[kind.name] = kind
+    return found
+
+
+# Between two looks at log radii, for a search and for a quick one, and how far beyond the guesses.
+_STEP: Final = 0.25
+_QUICK: Final = 0.5
+_BELOW: Final = 1.7
+_ABOVE: Final = 1.5
+_MOST_GRIDS: Final = 1 << 14
+_PEOPLE: Final = 20_000
+_EVEN: Final = 8_192  # for whom a codebook is placed without a prior
+
+
+def fieldwise(*, epsilon: float, domain: Product, goal: Goal = "mean") -> FieldwiseResponse:
+    """Return a product's randomizer: its shares of the budget, the best exact one per field."""
+    parts: dict[str, Randomizer] = {}
+    for name, share in domain.split(check_epsilon(epsilon)).items():
+        field_ = domain.fields[name]
+        found = ranked(field_, budget=constant(share), goal=goal, exact=True)
+        parts[name] = found[0].randomizer
+    return FieldwiseResponse(domain=domain, parts=parts)
+
+
+def ranked(
+    domain: Domain,
+    *,
+    budget: Budget,
+    goal: Goal,
+    exact: bool,
+    quick: bool = False,
+    prior: Prior | None = None,
+) -> list[Choice]:
+    """Return every family that fits, each at its best, the least predicted error first.
+
+    A quick search looks at fewer radii: within about 2 % of the best, for a curve of many points.
+    """
+    check_goal(goal)
+    if isinstance(domain, Product):
+        made = _fitted_fields(domain, budget, goal)
+        return [Choice(randomizer=made, how=made.decode, goal=goal, error=math.nan)]
+    known = prior if prior is not None and not prior.is_even and goal in AVERAGES else None
+    search = _Search(domain, budget, goal, _QUICK if quick else _STEP, known)
+    found = [choice for choice in search.every() if choice.randomizer.exact or not exact]
+    if not found:
+        raise Misuse(f"no exact mechanism serves the goal {goal!r} on {domain}")
+    free = report_free(domain, goal=goal, prior=known)
+    if isinstance(domain, Box | Ball) and free is not None:
+        found = [choice for choice in found if choice.worth_a_report]
+        found.append(search.without_reports(domain, free))
+    return sorted((replace(choice, report_free=free) for choice in found), key=by_worth)
+
+
+def tuned(
+    family: type[Any],
+    *,
+    domain: Domain,
+    epsilon: float,
+    goal: Goal = "mean",
+    decode: Decode | None = None,
+) -> Any:
+    """Return a family's mechanism with the radius or grid of the least predicted error.
+
+    It is read by `decode`, or by what serves the goal best if none is given.
+    """
+    check_goal(goal)
+    return _Search(domain, constant(epsilon), goal, _STEP).best(family, decode).randomizer
+
+
+def _fitted_fields(domain: Product, budget: Budget, goal: Goal) -> FieldwiseResponse:
+    """Return a product's randomizer at the budget that its own law earns in a crowd.
+
+    The best shapes depend on the budget, which depends on the shapes: from the budget of any
+    mechanism, shapes and budget are found in turn, and the last shapes get what they earn.
+    """
+    epsilon = budget(any_ldp)
+    for _ in range(2):
+        made = fieldwise(epsilon=epsilon, domain=domain, goal=goal)
+        if not made.epsilon_spent:
+            return made
+        epsilon = budget(lambda x, made=made: made.at(x).law)  # type: ignore[misc] # a plain lambda
+    return made.at(epsilon)
+
+
+def _readings(decodes: tuple[Decode, ...], goal: Goal) -> list[Decode]:
+    """Return the ways to read that can serve a goal."""
+    best: dict[Goal, Decode] = {
+        "mean": "median",
+        "median": "median",
+        "worst": "project",
+        "unbiased": "unbiased",
+    }
+    if best.get(goal) in decodes or goal == "unbiased":
+        return [how for how in decodes if how == best[goal]]
+    # Projecting never hurts a raw report.
+    useless = {"unbiased", "raw"} if "project" in decodes else {"unbiased"}
+    return [how for how in decodes if how not in useless]
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The search for one domain, budget, goal and prior; remembers what each cap earned."""
+
+    domain: Domain
+    budget: Budget
+    goal: Goal
+    step: float
+    prior: Prior | None = None
+    earned: dict[tuple[type, float], float] = field(default_factory=dict)
+
+    def every(self) -> Iterator[Choice]:
+        """Yield each family at its best."""
+        domain, goal = self.domain, self.goal
+        if isinstance(domain, Categories):
+            yield self._labels(domain)
+        elif isinstance(domain, Box | Ball):
+            yield from self._unbiased(domain) if goal == "unbiased" else self._near(domain)
+        for kind in (kind for kind in installed().values() if hasattr(kind, "fitted")):
+            try:
+                made = fit(partial(kind.fitted, domain=domain, goal=goal), self.budget)
+            except Misuse:  # it does not serve this domain or this goal
+                continue
+            yield self._judged(made, made.decode)
+
+    def _unbiased(self, domain: Box | Ball) -> Iterator[Choice]:
+        yield self.best(MinkowskiResponse)
+        if domain.dimension == 1:  # caps of which the reports are a whole number are read better
+            whole = (self._cap(MinkowskiResponse, -math.log(i), "unbiased") for i in range(1, 41))
+            yield min(whole, key=by_error)
+        # Better than any cap from about four dimensions up, unless ε is large.
+        yield self.choice(partial(PrivUnit, domain=domain), "unbiased")
+        if has_sphere(domain):
+            yield self.choice(partial(SphereResponse, domain=domain), "unbiased")
+
+    def _near(self, domain: Box | Ball) -> Iterator[Choice]:
+        if self.prior is None:
+            grids = [GridResponse] if isinstance(domain, Box) else []
+            yield from (self.best(one) for one in (MinkowskiResponse, BoundedResponse, *grids))
+        yield from self._codebooks(domain)
+        if domain.dimension > MOST_DIMENSIONS and has_sphere(domain):
+            yield self.choice(partial(SphereResponse, domain=domain), "project")
+
+    def best(self, family: Any, how: Decode | None = None) -> Choice:
+        """Return a family's best candidate, read one way or any way that serves the goal."""
+        if isinstance(self.domain, Categories) and family is GridResponse:
+            return self._labels(self.domain)
+        one_cell = {"cells": (1,) * self.domain.dimension}
+        given: Any = one_cell if family is GridResponse else {"radius": 0.5}
+        sample = family(domain=self.domain, epsilon=1.0, decode=how, **given)
+        hows = [how] if how else _readings(sample.plain_decodes, self.goal)
+        if not hows:
+            raise Misuse(f"{family.name} response has no unbiased estimate; use minkowski")
+        search = self._best_grid if family is GridResponse else partial(self._best_cap, family)
+        return min((search(each) for each in hows), key=by_error)
+
+    def choice(self, shape: Shape, how: Decode) -> Choice:
+        """Return a shape at its budget with its error."""
+        return self._judged(fit(shape, self.budget, how), how)
+
+    def without_reports(self, domain: Box | Ball, error: float) -> Choice:
+        """Return the answer that is the same for everybody, as a codebook of one point."""
+        place = domain.snap(one_place(domain, self.goal, self.prior), clamp=True)
+        epsilon = self.budget(any_ldp)
+        made = CodebookResponse(domain=domain, epsilon=epsilon, points=(tuple(place[0].tolist()),))
+        return Choice(randomizer=made, how="raw", goal=self.goal, error=error, prior=self.prior)
+
+    def _judged(self, made: Randomizer, how: Decode) -> Choice:
+        error = goal_error(made, self.goal, how, prior=self.prior)
+        return Choice(randomizer=made, how=how, goal=self.goal, error=error, prior=self.prior)
+
+    def _labels(self, domain: Categories) -> Choice:
+        made = fit(partial(GridResponse, domain=domain), self.budget)
+        if self.prior is None:
+            return Choice(randomizer=made, how="raw", goal=self.goal, error=made.expected_error())
+        return self._judged(made, "learned")
+
+    # -- codebooks: under a prior, and wherever caps and grids do not reach the optimum
+
+    def _codebooks(self, domain: Box | Ball) -> Iterator[Choice]:
+        if domain.dimension > MOST_DIMENSIONS:
+            return
+        line = domain.dimension == 1
+        if self.goal == "worst" and line:
+            yield self._judged(
+                CodebookResponse.evenest(domain=domain, budget=self._budget_of), "raw"
+            )
+        round_ = domain.p != math.inf and not line
+        if self.goal in AVERAGES and (self.prior is not None or round_ or self.goal == "squared"):
+            size = _EVEN if self.prior is None else _PEOPLE
+            made = CodebookResponse.placed(
+                domain=domain,
+                epsilon=partial(self._budget_of, 1),
+                points=crowd_of(domain, self.prior, size),
+                goal=self.goal,
+                quick=self.step >= _QUICK,
+            )
+            yield self._judged(made, "raw")
+
+    def _budget_of(self, closest: int, size: int) -> float:
+        """Return the ε of a report that names one of the closest points."""
+        if size == 1:
+            return self.budget(any_ldp)
+        return self.budget(partial(counted_law, cap=closest, whole=size))
+
+    # -- caps: over the log of the radius
+
+    def _cap(self, family: Any, log_radius: float, how: Decode, **more: float) -> Choice:
+        shape = partial(family, domain=self.domain, radius=math.exp(log_radius))
+        key = family, log_radius
+        if key not in self.earned:
+            # A cap as large as the domain says nothing and earns nothing; any ε will do.
+            earned = self.budget(lambda x: shape(epsilon=x).law)
+            self.earned[key] = earned or self.budget(any_ldp)
+        made = shape(epsilon=self.earned[key], decode=how, **more)
+        return self._judged(made, how)
+
+    def _best_cap(self, family: Any, how: Decode) -> Choice:
+        low, high = self._log_radii(family)
+        looks = 1 + math.ceil((high - low) / self.step)
+        log_radius = least(lambda x: self._cap(family, x, how).error, low, high, looks=looks)
+        found = self._cap(family, log_radius, how)
+        if self.goal == "worst" and how == "project" and self.step < _QUICK:
+            return min(found, self._with_inset(log_radius), key=by_error)
+        return found
+
+    def _log_radii(self, family: Any) -> tuple[float, float]:
+        """Return a range around the radii of least distance and of least squared distance."""
+        d = self.domain.dimension
+        above = math.log(2 * d) - self.budget(any_ldp)
+        finest = math.log(4 / self.domain.steps)  # type: ignore[union-attr] # a Box or a Ball
+        low = max(finest, min(above / (d + 1), above / (d + 2)) - _BELOW)
+        if family is BoundedResponse:
+            return min(low, -self.step), 0.0
+        return low, max(low + self.step, above / (d + 2) + _ABOVE)
+
+    def _with_inset(self, log_radius: float) -> Choice:
+        """Return Minkowski response with radius and inset searched together, from a radius."""
+
+        def at(place: Floats) -> Choice:
+            x, inset = float(place[0]), min(max(float(place[1]), 0.0), 0.5)
+            return self._cap(MinkowskiResponse, x, "project", inset=inset)
+
+        def error(place: Floats) -> float:
+            return at(place).error
+
+        from scipy import optimize  # noqa: PLC0415 - slow to import, and seldom needed
+
+        simplex = np.array([(log_radius, 0.02), (log_radius + 0.1, 0.02), (log_radius, 0.1)])
+        found = optimize.minimize(
+            error,
+            simplex[0],
+            method="Nelder-Mead",
+            options={"initial_simplex": simplex, "xatol": 4e-3, "fatol": 1e-4, "maxiter": 40},
+        )
+        return at(found.x)
+
+    # -- grids: over ever finer cells
+
+    def _best_grid(self, how: Decode) -> Choice:
+        domain = self.domain
+        if not isinstance(domain, Box):
+            raise Misuse(f"grid response works on a Box or on Categories, not on {domain}")
+        most = 16 + 8 * math.exp(min(20.0, self.budget(any_ldp)))
+        every = itertools.islice(finer_grids(domain), _MOST_GRIDS)
+        finer = itertools.takewhile(lambda cells: math.prod(cells) <= most, every)
+        shapes = [partial(GridResponse, domain=domain, cells=cells) for cells in finer]
+        del shapes[0]  # one cell says nothing
+        known: dict[int, Choice] = {}
+
+        def error(index: int) -> float:
+            if index not in known:
+                known[index] = self.choice(shapes[index], how)
+            return known[index].error
+
+        looks = [0]
+        while looks[-1] < len(shapes) - 1:
+            looks.append(min(len(shapes) - 1, max(looks[-1] + 1, int(1.5 * looks[-1]))))
+        while True:
+            best = min(range(len(looks)), key=lambda i: error(looks[i]))
+            low, high = looks[max(0, best - 1)], looks[min(len(looks) - 1, best + 1)]
+            if all(index in known for index in range(low, high + 1)):
+                return min(known.values(), key=by_error)
+            looks = sorted({looks[best], *range(low, high + 1, max(1, (high - low) // 12)), high})

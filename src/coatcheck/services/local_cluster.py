@@ -1,0 +1,343 @@
+"""All the services on one machine, as separate processes on loopback: for demos, tests and benches.
+
+Writes keys, settings and the operator's token into a folder, starts the processes on free ports,
+waits until they are ready, and ends them. They also end when the process that started them does.
+The same settings would run on separate machines.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, ClassVar, Final, Self
+
+from coatcheck.durable_files import write_bytes
+from coatcheck.entropy import system
+from coatcheck.errors import Error, Refused, Unavailable
+from coatcheck.protocol.agreement import Trust
+from coatcheck.protocol.keys import SecretKeys, read_public
+from coatcheck.protocol.wire.encoding import document
+from coatcheck.services.web.client import ask
+
+PATIENCE: Final = 120.0
+"""Seconds that a service has to get ready, also on a busy machine."""
+_GRACE: Final = 10.0
+_GLANCE: Final = 0.02
+_LOG_LINES: Final = 5
+
+
+def make_keys(path: Path, *, name: str, suite: str = "x25519") -> None:
+    """Make a key file `NAME.key` for its owner alone and `NAME.public` for everybody."""
+    keys = SecretKeys(name=name, suite=suite, seed=system().token(32).hex())
+    stem = str(path).removesuffix(".key")
+    write_bytes(Path(f"{stem}.key"), document(keys), secret=True)
+    write_bytes(Path(f"{stem}.public"), document(keys.public))
+
+
+class Cluster:
+    """Shufflers, server and board in one folder; as a context, they run inside it.
+
+    A service goes by its name: `shuffler-1`, `server`, `board`, and `relay` if there is one.
+
+    Attributes:
+        stores: the address of a service's store by its name; SQLite in the folder by default.
+        extra: settings that overrule the usual ones, for every role.
+        role_extra: the same for one role, by the role's name.
+    """
+
+    module: ClassVar[str] = "coatcheck.services.process"
+    """What each process runs."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        shufflers: int = 1,
+        relay: bool = False,
+        witnesses: int = 0,
+        suite: str = "x25519",
+        stores: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        role_extra: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.shufflers = tuple(f"shuffler-{n}" for n in range(1, shufflers + 1))
+        self.names = (*self.shufflers, "server", "board")
+        self.witnesses = tuple(f"witness-{n}" for n in range(1, witnesses + 1))
+        self.names += (*self.witnesses, *(("relay",) if relay else ()))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._stores = dict(stores or {})
+        self._places: dict[str, str] = {}
+        self._over = threading.Event()
+        self._extra = {"tick": 0.1, "lease": 2.0, **(extra or {})}
+        self._role_extra = dict(role_extra or {})
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "server.key").exists():
+            for name in self._signers:
+                make_keys(folder / name, name=name, suite=suite)
+            write_bytes(folder / "admin.token", system().token(16).hex().encode(), secret=True)
+        for name in self.names:
+            write_bytes(folder / f"{name}.toml", self._settings(name).encode(), replace=True)
+
+    # -- settings
+
+    @property
+    def _signers(self) -> tuple[str, ...]:
+        """Everybody with keys: a relay has none."""
+        return tuple(name for name in self.names if name != "relay")
+
+    def role(self, name: str) -> str:
+        """Give the role of a service."""
+        return name.partition("-")[0]
+
+    def _keys(self, name: str) -> list[str]:
+        """Name a service's key files; `NAME.1.key` and so on are later ones than `NAME.key`."""
+        later = sorted((path.stem for path in self.folder.glob(f"{name}.*.key")), reverse=True)
+        return [*later, name]
+
+    def _settings(self, name: str) -> str:
+        if name == "relay":
+            gateways = [f"@{one}.address" for one in (*self.shufflers, "board")]
+            return self._table(name, {"gateways": gateways})
+        if name in self.witnesses:
+            boards, key = [f"{key}.public" for key in self._keys("board")], f"{name}.key"
+            return self._table(name, {"key": key, "boards": boards, "checkpoints": name})
+        roles = [one for one in self._signers if one not in self.witnesses]
+        others = [key for other in roles if other != name for key in self._keys(other)]
+        values: dict[str, Any] = {
+            "store": self._stores.get(name, f"sqlite:{name}.db"),
+            "keys": [f"{key}.key" for key in self._keys(name)],
+            "trusted": [f"{key}.public" for key in others],
+        }
+        if name in self.shufflers:
+            # Whoever is on this machine may take part.
+            values |= {"admission": "open"}
+        if name == "server":
+            shufflers = [f"@{one}.address" for one in self.shufflers]
+            values |= {"shufflers": shufflers, "board": "@board.address"}
+        if name == "board":
+            values |= {"witnesses": [f"@{one}.address" for one in self.witnesses]}
+        return self._table(name, {**values, **self._extra})
+
+    def _table(self, name: str, values: dict[str, Any]) -> str:
+        shared = {key: value for key, value in self._extra.items() if key == "ca"}
+        own: dict[str, Any] = {
+            "name": name,
+            "listen": "127.0.0.1:0",
+            "address_file": f"{name}.address",
+            "admin_token": "admin.token",
+            # Everybody comes from one address here.
+            "connections_each": 2000,
+            "requests_each": 100_000,
+        }
+        values = {**own, **shared, **values, **self._role_extra.get(self.role(name), {})}
+        role, inner = self.role(name), {k: v for k, v in values.items() if isinstance(v, dict)}
+        tables = {role: {k: v for k, v in values.items() if k not in inner}}
+        tables |= {f"{role}.{key}": table for key, table in inner.items()}
+        return "\n".join(_written(*table) for table in tables.items())
+
+    @property
+    def trusted(self) -> Trust:
+        """The verifying keys that a person would know from elsewhere."""
+        return Trust.of((self.role(name), self._known(name)) for name in self._signers)
+
+    def _known(self, name: str) -> list[bytes]:
+        listed = [read_public(self.folder / f"{key}.public") for key in self._keys(name)]
+        return [bytes.fromhex(public.verifying) for public in listed]
+
+    @property
+    def token(self) -> str:
+        """The operator's token."""
+        return (self.folder / "admin.token").read_text(encoding="ascii").strip()
+
+    # -- processes
+
+    def __enter__(self) -> Self:
+        try:
+            self.start_all()
+            for name in self.names:
+                self.wait_until_leads(name)
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def start_all(self) -> None:
+        """Start every service, and wait for none."""
+        for name in self.names:
+            self.start(name, wait=False)
+
+    def start(self, name: str, *, wait: bool = True) -> None:
+        """Start a service; one that ran before comes back at its old address.
+
+        `wait` waits until it answers; whether it leads its store yet, `leads` tells.
+        """
+        if name in self.processes:
+            self._reap(name)
+        self._over.clear()
+        with suppress(Unavailable):
+            self._places[name] = self.url(name).rpartition("//")[2]
+        (self.folder / f"{name}.address").unlink(missing_ok=True)
+        command = [sys.executable, "-m", self.module, self.role(name)]
+        command += [str(self.folder / f"{name}.toml"), self._places.get(name, "")]
+        faults = self.folder / "faults"
+        marked = {"COATCHECK_FAULT": str(faults)} if faults.exists() else {}
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = self.launch(command, log, {**os.environ, **marked})
+        if wait:
+            self._wait(name, (self.folder / f"{name}.address").exists)
+
+    @staticmethod
+    def launch(
+        command: list[str], log: IO[bytes], env: Mapping[str, str]
+    ) -> "subprocess.Popen[bytes]":
+        """Start a process that ends when its standard input is closed."""
+        return subprocess.Popen(  # noqa: S603 - our own module
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=env,
+            # A group of its own: it and its workers end together, and not by a Ctrl-C.
+            start_new_session=True,
+        )
+
+    def wait_until_leads(self, name: str) -> None:
+        """Wait until a service is ready for requests."""
+        self._wait(name, lambda: self.leads(name))
+
+    def _wait(self, name: str, ready: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not ready():
+            self.check(name)
+            if time.monotonic() > end:
+                raise Unavailable(f"the {name} was not ready within {PATIENCE:g} s: read its log")
+            time.sleep(_GLANCE)
+
+    def leads(self, name: str) -> bool:
+        """Tell whether a service answers, its store too, and no other process leads that store."""
+        ca = self._extra.get("ca", "")
+        try:
+            found = ask("GET", f"{self.url(name)}/healthz", ca=ca and str(self.folder / ca))
+        except Error:
+            return False
+        return bool(found["leads"])
+
+    def running(self, name: str) -> bool:
+        """Tell whether a service's process has not ended."""
+        process = self.processes[name]
+        # Not poll(): a process that is not reaped keeps its number, by which its workers are found.
+        return process.returncode is None and _ended(process) is None
+
+    def check(self, *names: str) -> None:
+        """Refuse to go on if one of the services (or any, if none is named) has ended."""
+        for name in names or self.processes:
+            if not self.running(name):
+                ended = _ended(self.processes[name])
+                log = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+                last = [line.strip() for line in log.splitlines() if line.strip()][-_LOG_LINES:]
+                code = self.processes[name].returncode if ended is None else ended.si_status
+                told = " | ".join(last) or "it said nothing"
+                raise Refused(f"the {name} ended with code {code}: {told}")
+
+    def url(self, name: str) -> str:
+        """Give the address of a service that answers."""
+        try:
+            return (self.folder / f"{name}.address").read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            raise Unavailable(f"the {name} does not answer yet: try again") from None
+
+    def kill(self, name: str) -> None:
+        """End a service as a power failure would."""
+        self._reap(name, now=True)
+
+    def _reap(self, name: str, *, now: bool = False, until: float = float("inf")) -> None:
+        """Wait for a service to end by itself, then end its workers and whatever is left."""
+        process = self.processes[name]
+        if process.returncode is not None:
+            return
+        while not now and self.running(name) and time.monotonic() < until:
+            time.sleep(_GLANCE)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+    def end(self) -> None:
+        """End all processes: in order, or after a while by force."""
+        self._over.set()
+        running = [name for name in self.processes if self.running(name)]
+        for name in running:
+            self.processes[name].send_signal(signal.SIGTERM)
+        until = time.monotonic() + _GRACE
+        for name in self.processes:
+            self._reap(name, until=until)
+
+    # -- the operator
+
+    def open_round(
+        self, draft: Mapping[str, Any], *, closes: int, expires: int, patience: float = 60.0
+    ) -> str:
+        """Propose a round and return its address at the first shuffler.
+
+        Times are seconds from now, or seconds since 1970. It is given up when the cluster ends.
+        """
+        body = {"draft": dict(draft), "closes": closes, "expires": expires}
+        end, address = time.monotonic() + patience, self.folder / "server.address"
+        while not address.exists() and time.monotonic() < end:  # it is just being started
+            time.sleep(_GLANCE)
+        server = self.url("server")
+        return open_round(server, body, token=self.token, patience=patience, over=self._over)
+
+
+def _written(name: str, table: Mapping[str, Any]) -> str:
+    """Write a table; JSON's texts, numbers and lists are TOML's as well."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+    return "\n".join([f"[{name}]", *lines, ""])
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> os.waitid_result | None:
+    """Tell how a process ended, and leave it to be reaped; None while it runs or after that."""
+    with suppress(ChildProcessError):
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return None
+
+
+def open_round(
+    server: str,
+    body: dict[str, Any],
+    *,
+    token: str,
+    patience: float = 60.0,
+    ca: str = "",
+    over: threading.Event | None = None,
+) -> str:
+    """Ask a server to open a round until it is open everywhere; give its address for people.
+
+    Whoever is away for a while is asked again: asking twice opens one round. Whoever waits in a
+    thread ends that by setting `over`.
+    """
+    over = over or threading.Event()
+    end, away = time.monotonic() + patience, Unavailable("the server does not answer: ask again")
+    while time.monotonic() < end:
+        try:
+            status = ask("POST", f"{server}/rounds", body=body, token=token, ca=ca)
+        except Unavailable as error:
+            away = error
+        else:
+            if status["opened"]:
+                return str(status["url"])
+            away = Unavailable(f"round {status['round']} is still {status['phase']}: ask again")
+        if over.wait(0.3):
+            break
+    raise away

@@ -1,1 +1,0 @@
-"""The relay as a process."""

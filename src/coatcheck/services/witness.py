@@ -1,0 +1,155 @@
+"""The witness as a service: follows boards, and cosigns what it has seen only grow.
+
+Knows the boards' keys and the last checkpoint of each, nothing of people or rounds. A checkpoint is
+on the disk before its cosignature leaves, so that no crash makes it cosign a fork. SPEC section 18.
+"""
+
+import asyncio
+import hashlib
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from coatcheck.durable_files import read_bytes, write_bytes
+from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse
+from coatcheck.protocol.keys import read_keys, read_public
+from coatcheck.protocol.log.signed_notes import (
+    COSIGNATURE,
+    Behind,
+    Forked,
+    LogCheckpoint,
+    Note,
+    NoteKey,
+    Unknown,
+    examine,
+    signature_lines,
+)
+from coatcheck.protocol.log.verification import board_note_key
+from coatcheck.services.settings import WitnessSettings
+from coatcheck.services.telemetry import MEDIA as METRICS
+from coatcheck.services.web.app import App, openapi
+from coatcheck.services.web.connections import Wire, read_body, respond
+from coatcheck.services.web.routing import TEXT, Problem, Reply, Route
+
+SIZE_MEDIA: Final = "text/x.tlog.size"
+_MOST: Final = 1 << 16
+Log = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z", description="SHA-256 of the log's origin.")]
+
+
+class WitnessHealth(Struct, frozen=True):
+    """Which role this is; one process serves."""
+
+    role: str
+    leads: bool = True
+
+
+class WitnessService(App[WitnessSettings]):
+    """One witness for the boards that its settings name.
+
+    *Assumes:* one process per folder of checkpoints.
+    """
+
+    role = "witness"
+    settings_type = WitnessSettings
+
+    def __init__(self, settings: WitnessSettings) -> None:
+        super().__init__(settings)
+        self._signing = read_keys(settings.path(settings.key)).pairs.signing
+        self.note_key = NoteKey(settings.name, self._signing.public_raw, COSIGNATURE)
+        listed = [read_public(settings.path(name)).verifying for name in settings.boards]
+        keys = [board_note_key(verifying) for verifying in listed]
+        self._logs = {key.name: key for key in keys}
+        self._turn = asyncio.Lock()
+        self._folder = settings.path(settings.checkpoints)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._notes = {key.name: note for key in keys if (note := self._stored(key)) is not None}
+
+    def _path(self, origin: str) -> Path:
+        return self._folder / f"{_hash(origin)}.note"
+
+    def _stored(self, key: NoteKey) -> Note | None:
+        path = self._path(key.name)
+        if not path.exists():
+            return None
+        note = Note.read(read_bytes(path))
+        if not note.signers([key]):
+            raise Misuse(f"{path} is no checkpoint of its log: restore it, and never start anew")
+        return note
+
+    async def add_checkpoint(self, wire: Wire) -> None:
+        """Cosign a checkpoint that continues the last one of its log (C2SP tlog-witness)."""
+        scope, receive, send = wire
+        raw = await read_body(scope, receive, limit=_MOST)
+        try:
+            lines = await self._cosign(raw)
+        except (Behind, Forked) as other:
+            size = b"%d\n" % other.size
+            await respond(send, 409, size, media=SIZE_MEDIA.encode())
+            return
+        await respond(send, 200, lines, media=TEXT.encode())
+
+    async def _cosign(self, raw: bytes) -> bytes:
+        async with self._turn:
+            last = {name: LogCheckpoint.read(note.text) for name, note in self._notes.items()}
+            try:
+                accepted = examine(raw, logs=self._logs, last=last)
+            except Unknown as error:
+                raise Problem("not-found", str(error)) from None
+            except BadSignature as error:
+                raise Problem("forbidden", str(error)) from None
+            except Equivocation as error:
+                self.metrics.taken.labels("refused").inc()
+                if isinstance(error, Forked):
+                    raise
+                raise Problem("unprocessable", str(error)) from None
+            except Malformed as error:
+                raise Problem("malformed", str(error)) from None
+            now = int(time.time())
+            note = accepted.note.signed(self.note_key, self._signing.sign, time=now)
+            origin = accepted.checkpoint.origin
+            path = self._path(origin)
+            await asyncio.to_thread(write_bytes, path, note.write(), replace=True)
+            self._notes[origin] = note
+            self.metrics.taken.labels("cosigned").inc()
+            return signature_lines(note.signatures[-1:])
+
+    async def checkpoint(self, log: Log) -> Reply:
+        """Give the last checkpoint of a log that was cosigned here."""
+        for origin, note in self._notes.items():
+            if _hash(origin) == log:
+                return Reply(note.write())
+        raise Problem("not-found", "no checkpoint of this log was cosigned here")
+
+    async def key(self) -> Reply:
+        """Give the key that checks the cosignatures, as C2SP writes it."""
+        return Reply(f"{self.note_key.text}\n".encode())
+
+    async def healthz(self) -> WitnessHealth:
+        """Say that the witness answers."""
+        return WitnessHealth(self.role)
+
+    async def metrics_page(self) -> Reply:
+        """Give the counts as Prometheus reads them."""
+        return Reply(self.metrics.page())
+
+    table = (
+        Route(
+            *("POST", "/add-checkpoint", add_checkpoint),
+            gives=Reply,
+            media=TEXT,
+            problems=(403, 404, 409, 422),
+        ),
+        Route("GET", "/{log}/checkpoint", checkpoint, media=TEXT, problems=(404,)),
+        Route("GET", "/key", key, media=TEXT),
+    )
+    common = (
+        Route("GET", "/healthz", healthz),
+        Route("GET", "/metrics", metrics_page, media=METRICS, operator=True),
+        Route("GET", "/openapi.json", openapi),
+    )
+
+
+def _hash(origin: str) -> str:
+    return hashlib.sha256(origin.encode()).hexdigest()

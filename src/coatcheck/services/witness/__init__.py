@@ -1,1 +1,0 @@
-"""The witness as a process."""

@@ -1,0 +1,224 @@
+"""The vault: one key per round, outside the database, so that a round can be forgotten for good.
+
+A database remembers what was deleted: in its log, in free pages, in backups and replicas. What a
+round must forget is therefore stored only under the round's key: ids as keyed hashes, everything
+else sealed. The key is a file of its own. To forget is to destroy that file. SPEC section 10.
+"""
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+from coatcheck.durable_files import replace_file, sync_folder
+from coatcheck.entropy import system
+from coatcheck.errors import Forgotten, Misuse, Unavailable, Unsealable
+
+_SIZE: Final = 32
+OVERHEAD: Final = 16
+"""How many bytes a seal adds."""
+_NAME: Final = re.compile(r"([0-9a-f]{64})\.([a-z]+)")
+_MARK: Final = "mark"
+_OTHERS: Final = 0o077
+
+KeyName = tuple[bytes, str]
+"""A round's digest, and what the key is for: `round`, or the `batch` that was made of it."""
+
+
+class RoundKey:
+    """The key of one round: it hashes ids, seals what is stored, and gives the order's secret.
+
+    Sealing is deterministic (AES-SIV, RFC 5297): the same upload gives the same bytes, so a store
+    recognizes it without opening anything, and no nonce can repeat.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._begun: dict[str, hashlib.blake2b] = {}
+        self._cipher = AESSIV(self._derived(b"seal", 64))
+
+    def __repr__(self) -> str:
+        return "RoundKey()"
+
+    @property
+    def secret(self) -> bytes:
+        """The secret of the order in which a shuffler releases."""
+        return self._derived(b"order", _SIZE)
+
+    def name(self, what: bytes, *, kind: str) -> bytes:
+        """Hash an id of some kind: equal ids have equal names, and nothing else shows."""
+        if kind not in self._begun:
+            person = b"cc " + kind.encode()
+            self._begun[kind] = hashlib.blake2b(digest_size=16, key=self._raw, person=person)
+        one = self._begun[kind].copy()  # half the time of taking the key in each time
+        one.update(what)
+        return one.digest()
+
+    def seal(self, raw: bytes, *bound: bytes) -> bytes:
+        """Seal bytes, bound to where they are stored."""
+        return self._cipher.encrypt(raw, list(bound))
+
+    def open(self, sealed: bytes, *bound: bytes) -> bytes:
+        """Open bytes that were sealed for this place."""
+        try:
+            return self._cipher.decrypt(sealed, list(bound))
+        except (InvalidTag, ValueError):
+            raise Unsealable("the store has other bytes here than were put") from None
+
+    def _derived(self, label: bytes, size: int) -> bytes:
+        return hashlib.blake2b(digest_size=size, key=self._raw, person=b"cc " + label).digest()
+
+
+def _read(path: Path) -> bytes:
+    """Read a key; every commit does, so in three calls to the kernel instead of nine."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, _SIZE + 1)
+    finally:
+        os.close(file)
+
+
+class RoundKeys:
+    """A folder of keys, or the memory of this process if there is no folder.
+
+    Keys are read whenever they are used and cached nowhere, so that one which is destroyed is gone
+    for all processes at once. A folder that is `prepared` has a mark; without it, it is away.
+    """
+
+    def __init__(self, folder: Path | None, *, prepared: bool = False) -> None:
+        self._folder = folder
+        self._is_prepared = prepared
+        self._inside: dict[KeyName, bytes] = {}
+
+    def make(self, digest: bytes, use: str = "round") -> RoundKey:
+        """Give a key, drawn now unless it is there.
+
+        *Guarantee:* when this returns, the file and its name are on the disk.
+        """
+        try:
+            return self.key(digest, use)
+        except Forgotten:
+            raw = system().token(_SIZE)
+        if self._folder is None:
+            self._inside[digest, use] = raw
+        else:
+            try:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                replace_file(self._path(digest, use), raw, mode=0o600)
+                sync_folder(self._folder.parent)
+            except OSError as error:
+                raise Unavailable(f"cannot keep a key in {self._folder}: {error}") from None
+        return RoundKey(raw)
+
+    def key(self, digest: bytes, use: str = "round") -> RoundKey:
+        """Give a key; `Forgotten` if it is not there."""
+        if self._folder is None:
+            raw = self._inside.get((digest, use), b"")
+        else:
+            try:
+                raw = _read(self._path(digest, use))
+            except FileNotFoundError:
+                self._check_there()
+                raw = b""
+            except OSError as error:
+                raise Unavailable(f"cannot read a key in {self._folder}: {error}") from None
+        if len(raw) != _SIZE or raw == bytes(_SIZE):  # zeros: it is being destroyed
+            raise Forgotten("the key of this round is gone, and what was kept under it")
+        return RoundKey(raw)
+
+    def has(self, digest: bytes, use: str) -> bool:
+        """Tell whether a key is there."""
+        try:
+            self.key(digest, use)
+        except Forgotten:
+            return False
+        return True
+
+    def destroy(self, digest: bytes, use: str) -> None:
+        """Overwrite and remove a key, if it is there.
+
+        *Guarantee:* when this returns, the file's name is gone from the disk.
+        """
+        self._inside.pop((digest, use), None)
+        if self._folder is None:
+            return
+        path = self._path(digest, use)
+        try:
+            # In place: on most disks the old bytes are gone, whatever becomes of a free block.
+            with path.open("r+b") as stream:
+                stream.write(bytes(_SIZE))
+                stream.flush()
+                os.fsync(stream.fileno())
+            path.unlink()
+            sync_folder(self._folder)
+        except FileNotFoundError:
+            self._check_there()
+        except OSError as error:
+            raise Unavailable(f"cannot remove a key from {self._folder}: {error}") from None
+
+    def keep_only(self, needed: Iterable[KeyName]) -> set[KeyName]:
+        """Destroy every key but these; those of them that are missing."""
+        wanted, there = set(needed), self.listed()
+        for digest, use in there - wanted:
+            self.destroy(digest, use)
+        return wanted - there
+
+    def prepare(self) -> None:
+        """Make the folder; refuse one that others can look into, or that takes no key."""
+        folder = self._folder
+        if folder is None:
+            return
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Misuse(f"cannot make {folder} for the keys of rounds: {error.strerror}") from None
+        if stat.S_IMODE(folder.stat().st_mode) & _OTHERS:
+            raise Misuse(f"{folder} is open to others: run `chmod 700 {folder}`")
+        if not os.access(folder, os.W_OK):
+            raise Misuse(f"{folder} takes no keys of rounds: it cannot be written")
+        if not (folder / _MARK).exists():
+            replace_file(folder / _MARK, system().token(16).hex().encode(), mode=0o600)
+        self._is_prepared = True
+
+    def _check_there(self) -> None:
+        """Take no folder that is away, such as one that is not mounted, for one without keys.
+
+        A round whose key is gone is given up for good.
+        """
+        if self._is_prepared and not self.mark:
+            raise Unavailable(
+                f"{self._folder} is not the folder of round keys that was here: is it mounted? If"
+                " its keys are lost, start again, and their rounds are given up"
+            )
+
+    @property
+    def mark(self) -> str:
+        """What tells this folder from any other; empty in memory."""
+        try:
+            return (self._folder / _MARK).read_text(encoding="ascii") if self._folder else ""
+        except OSError:
+            return ""
+
+    def listed(self) -> set[KeyName]:
+        """List the keys that are there."""
+        if self._folder is None:
+            return set(self._inside)
+        self._check_there()
+        try:
+            found = [_NAME.fullmatch(path.name) for path in self._folder.iterdir()]
+        except FileNotFoundError:
+            return set()
+        except OSError as error:
+            raise Unavailable(f"cannot look into {self._folder}: {error}") from None
+        return {(bytes.fromhex(name[1]), name[2]) for name in found if name}
+
+    def _path(self, digest: bytes, use: str) -> Path:
+        if self._folder is None:
+            raise Misuse("a vault in memory has no files")
+        return self._folder / f"{digest.hex()}.{use}"

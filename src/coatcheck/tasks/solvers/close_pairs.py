@@ -1,0 +1,154 @@
+"""How many pairs are close, exactly, without storing one: what judges the neighbours task.
+
+On real check-ins a quarter of the crowd is within the paper's radius of each person, some 10^9
+pairs. Points are cut into blocks; a pair of blocks is skipped, counted whole, or compared point by
+point. For the pairs that are close both in truth and by report, the blocks live in both spaces at
+once, so that either radius can decide. Knows points, not people.
+Paper, location-based social systems.
+
+    >>> import numpy as np
+    >>> from coatcheck.tasks.solvers.close_pairs import agreement
+    >>> agreement(np.array([[0.0], [1.0], [2.0]]), np.array([[0.0], [1.0], [9.0]]), radius=1.0).f1
+    0.6666666666666666
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from coatcheck.errors import Misuse
+from coatcheck.tasks.contract import Floats, Positions
+from coatcheck.tasks.solvers import available
+
+
+# HOUSE-DOC tasks.blocks: 'Points cut into boxes, by halves: what lets a search skip most pairs without losing one.\n\nCutting along the widest side adapts to crowds that are dense in a few places. Knows points, not\npeople. Used by the least-cost matching (pricing) and by the exact pair counts.\n'
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A binary tree of boxes in preorder; a node without children is a block.
+
+    Attributes:
+        order: positions of the points, block after block.
+        start: per node, where its points begin in `order`.
+        stop: per node, where they end.
+        skip: per node, the next node that is not below it; a block's is the next number.
+        low: per node, the lowest coordinates in it.
+        high: per node, the highest coordinates in it.
+    """
+
+    order: Positions
+    start: Positions
+    stop: Positions
+    skip: Positions
+    low: Floats
+    high: Floats
+
+    def leaves(self) -> Positions:
+        """The numbers of the nodes that are blocks."""
+        return np.flatnonzero(self.skip == np.arange(len(self.skip)) + 1)
+
+
+def cut(points: Floats, *, size: int) -> Blocks:
+    """Cut the points, at least one, into blocks of at most `size`; needs compiled loops."""
+    from coatcheck.tasks.solvers import close_pairs_kernels  # noqa: PLC0415 - an extra
+
+    room = 4 * (len(points) // max(size, 1) + 1)  # blocks hold more than size / 2 points
+    order = np.arange(len(points))
+    start, stop, skip = (np.empty(room, dtype=np.int64) for _ in range(3))
+    low, high = np.empty((room, points.shape[1])), np.empty((room, points.shape[1]))
+    nodes = close_pairs_kernels.cut(
+        np.ascontiguousarray(points), size, order, start, stop, skip, low, high
+    )
+    return Blocks(order, start[:nodes], stop[:nodes], skip[:nodes], low[:nodes], high[:nodes])
+
+
+_BLOCK = 128
+_CHUNK = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How well noisy neighbourhoods agree with the true ones, summed over all people.
+
+    Attributes:
+        true: pairs (i, j) that are neighbours in truth, both directions counted.
+        noisy: pairs that are neighbours by report.
+        both: pairs that are both.
+    """
+
+    true: int
+    noisy: int
+    both: int
+
+    @property
+    def precision(self) -> float:
+        """The share of reported neighbours that are true ones; 1 if there are none to report."""
+        return self.both / self.noisy if self.noisy else 1.0
+
+    @property
+    def recall(self) -> float:
+        """The share of true neighbours that are reported; 1 if there are none to find."""
+        return self.both / self.true if self.true else 1.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall; 1 if there are no neighbours at all."""
+        total = self.true + self.noisy
+        return 2 * self.both / total if total else 1.0
+
+
+def agreement(truth: Floats, reports: Floats, *, radius: float) -> Agreement:
+    """Compare the neighbourhoods of the true places with those of the reported ones."""
+    if len(truth) != len(reports):
+        raise Misuse(f"{len(truth)} true places and {len(reports)} reports; they must be as many")
+    return Agreement(
+        true=close_pairs(truth, radius=radius),
+        noisy=close_pairs(reports, radius=radius),
+        both=_count(truth, reports, radius),
+    )
+
+
+def close_pairs(points: Floats, *, radius: float) -> int:
+    """How many ordered pairs of different points are at most `radius` apart."""
+    return _count(points, np.empty((len(points), 0)), radius)
+
+
+def _count(first: Floats, second: Floats, radius: float) -> int:
+    if not len(first):
+        return 0
+    points, weights = _merged(np.concatenate([first, second], axis=1))
+    split = first.shape[1]
+    if not available():
+        return _count_plainly(points, weights, split, radius) - len(first)
+    from coatcheck.tasks.solvers import close_pairs_kernels  # noqa: PLC0415 - an extra
+
+    blocks = cut(points, size=_BLOCK)
+    heavy = weights[blocks.order]
+    sums = np.concatenate([[0], np.cumsum(heavy)])
+    boxes = (blocks.start, blocks.stop, blocks.skip, blocks.low, blocks.high)
+    columns = np.ascontiguousarray(points[blocks.order].T)
+    squares = (radius * radius, radius * radius)
+    close = close_pairs_kernels.count(columns, heavy, sums, *boxes, split, squares, _BLOCK)
+    return int(close) - len(first)
+
+
+def _merged(points: Floats) -> tuple[Floats, Positions]:
+    """Equal points made one, with their number: check-ins at one venue are many."""
+    order = np.lexsort(points.T[::-1])
+    ordered = points[order]
+    new = np.concatenate([[True], np.any(ordered[1:] != ordered[:-1], axis=1)])
+    first = np.flatnonzero(new)
+    return ordered[first], np.diff(np.append(first, len(points)))
+
+
+def _count_plainly(places: Floats, weights: Positions, split: int, radius: float) -> int:
+    """The same count without compiled loops, all pairs: ordered, a point with itself included."""
+    total, square = 0, radius * radius
+    parts = [part for part in (places[:, :split], places[:, split:]) if part.shape[1]]
+    for start in range(0, len(places), _CHUNK):
+        mine = slice(start, start + _CHUNK)
+        close = np.ones((len(places[mine]), len(places)), dtype=np.bool_)
+        for part in parts:
+            apart = sum((part[mine, a, None] - part[None, :, a]) ** 2 for a in range(part.shape[1]))
+            close &= apart <= square
+        total += int(weights[mine] @ (close @ weights))
+    return total
