@@ -253,7 +253,7 @@ class Market:
             most, least = float(better.max()), _TINY * self.cost / units
             if self.cost - self.bound <= max(gap, _ROUNDING) * self.cost:
                 break
-            if proven and most <= _TINY * float(np.abs(self.u).max()):
+            if proven and most <= _TINY * float(np.abs(self.u[:-1]).max()):
                 break  # what is left of the gap is the rounding of the prices
             if most > step or proven:
                 self.add(owners, columns)
