@@ -43,7 +43,7 @@ from coatcheck.tasks import Belief, Floats, Positions
 from coatcheck.tasks.contract import distinct, normalised
 from coatcheck.tasks.solvers import assignment, maximum
 from coatcheck.tasks.solvers.assignment import expected_costs, handed_out, ship
-from coatcheck.tasks.solvers.close_pairs import agreement, close_pairs, cut
+from coatcheck.tasks.solvers.close_pairs import agreement, close_pairs
 from coatcheck.tasks.solvers.maximum import _compiled_graph as _listed
 
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
@@ -313,28 +313,6 @@ def _weighed(crowd: Crowd) -> int:
     return round(float(found)) - len(crowd.columns)
 
 
-def _boxes(places: Floats, size: int) -> tuple[Positions, Positions, Positions, Floats, Floats]:
-    """What `close_pairs.cut` gives, from SciPy's tree: its nodes in preorder, with their boxes."""
-    tree = cKDTree(places, leafsize=size)
-    start, stop, skip = list[int](), list[int](), list[int]()
-    left: list[Any] = [tree.tree]
-    while left:
-        node = left.pop()
-        if isinstance(node, int):  # all below this node has been met
-            skip[node] = len(start)
-            continue
-        left.append(len(start))
-        start.append(node.start_idx)
-        stop.append(node.end_idx)
-        skip.append(0)
-        if node.split_dim >= 0:
-            left += [node.greater, node.lesser]
-    bounds = np.column_stack([start, stop]).ravel()
-    sorted_ = np.append(places[tree.indices], places[:1], axis=0)
-    low, high = (by.reduceat(sorted_, bounds)[::2] for by in (np.minimum, np.maximum))
-    return tree.indices, bounds, np.array(skip), low, high
-
-
 def _our_matched(graph: csr_array) -> Any:
     kernels = import_module("coatcheck.tasks.solvers.maximum_kernels")
     return kernels.matched(graph.indptr, graph.indices, graph.shape[1])
@@ -415,14 +393,6 @@ TASKS: Final = {
     ),
     "pairs close twice (with both counts)": Task(
         PAIRS, {"ours": _ours_both, "sparse_distance_matrix": _both}
-    ),
-    "cutting places into boxes": Task(
-        {name: MAXIMUM[name] for name in ("anywhere, degree 3", "piled on an edge, radius 0.02")},
-        {
-            "ours": lambda c: len(cut(c.columns, size=16).leaves()),
-            "cKDTree": lambda c: int(len(_boxes(c.columns, 16)[2]) + 1) // 2,
-            "cKDTree, order alone": lambda c: len(cKDTree(c.columns, leafsize=16).indices),
-        },
     ),
 }
 
