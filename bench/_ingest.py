@@ -34,10 +34,10 @@ class Nowhere(ShufflerStore):
         super().__init__("memory:")
 
     def put(
-        self, uploads: Sequence[Upload], *, rooms: Mapping[bytes, int] | None = None
+        self, uploads: Sequence[Upload], *, capacities: Mapping[bytes, int] | None = None
     ) -> list[Verdict]:
         """Keep nothing."""
-        del rooms
+        del capacities
         return [Verdict.NEW] * len(uploads)
 
 
@@ -63,7 +63,7 @@ def serve(kind: str, config: Path, port: int) -> None:
         store = Nowhere() if kind in {"none", "unsigned", "route"} else None
         service = ShufflerService(settings, store)
         service.url = f"http://127.0.0.1:{port}"
-        app, careful = service, protocol(deadline=15, doors=service.doors)
+        app, careful = service, protocol(deadline=15, limits=service.source_limits)
         if kind in {"unsigned", "route"}:
             _without_signatures(service)
         if kind == "route":

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from clockwork import clockwork
 from coatcheck.protocol.state_machine import ServerPhase, ShufflerPhase
 from coatcheck.services.rounds import RoundService
 from coatcheck.services.server.store import ServerRound
 from coatcheck.services.shuffler.store import ShufflerRound
+from support.clockwork import clockwork
 
 Over = Callable[[bytes, str], Any]
 OVER: dict[str, Over] = {
@@ -97,7 +97,7 @@ def test_a_slow_look_takes_no_round_back(tmp_path: Path, monkeypatch: pytest.Mon
         async with clockwork(tmp_path) as works:
             await works.open()
             service, loop = works.rounds["shuffler-1"], asyncio.get_running_loop()
-            live, look = service.rounds[works.digest], service.store.under_way
+            live, look = service.rounds[works.digest], service.store.unfinished
             looks: list[Any] = []
 
             def slow(known: Any) -> Any:
@@ -108,7 +108,7 @@ def test_a_slow_look_takes_no_round_back(tmp_path: Path, monkeypatch: pytest.Mon
                     asyncio.run_coroutine_threadsafe(move, loop).result()
                 return found
 
-            monkeypatch.setattr(service.store, "under_way", slow)
+            monkeypatch.setattr(service.store, "unfinished", slow)
             await service.refresh()
             assert len(looks) == 2
             assert live.stored.phase is ShufflerPhase.CLOSED

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from asking import ask
-from boards import show
 from coatcheck.errors import Equivocation, Misuse, Refused, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import Trust
@@ -24,9 +22,11 @@ from coatcheck.services.board.routes import BoardService
 from coatcheck.services.local_cluster import make_keys
 from coatcheck.services.person.board_view import BoardView
 from coatcheck.services.settings import BoardSettings, WitnessSettings
-from coatcheck.services.web.client import Answered, HttpClient, taken
+from coatcheck.services.web.client import Answered, HttpClient, body_of
 from coatcheck.services.witness import WitnessService
-from rounds import SmallRound
+from support.asking import ask
+from support.boards import show
+from support.rounds import SmallRound
 
 SMALL = SmallRound()
 CROWD = SMALL.crowd(2)
@@ -125,7 +125,7 @@ class Direct(HttpClient):
     async def get(self, url: str, *, most: int = 0) -> bytes:
         """Ask the board."""
         del most
-        return taken(
+        return body_of(
             url, await ask(self.service, "GET", url.removeprefix(SMALL.round.terms.board.url))
         )
 

@@ -31,7 +31,7 @@ from coatcheck.protocol.oblivious_http import (
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.telemetry import MEDIA as METRICS
 from coatcheck.services.web.app import App, openapi
-from coatcheck.services.web.client import Answered, Origin, apart, origin_of, trusted
+from coatcheck.services.web.client import Answered, Origin, certificates, check_apart, origin_of
 from coatcheck.services.web.connections import Receive, Scope, Send, Wire, header, read_body
 from coatcheck.services.web.gateway import SENDS
 from coatcheck.services.web.routing import MEDIA, OHTTP_KEY, Problem, Reply, Route
@@ -48,7 +48,7 @@ class Pipes:
 
     def __init__(self, *, ca: str = "", timeout: float = 30.0) -> None:
         self._timeout = timeout
-        self._context = trusted(ca)
+        self._context = certificates(ca)
         self._idle: defaultdict[Origin, list[_Pipe]] = defaultdict(list)
 
     async def exchange(
@@ -218,7 +218,7 @@ class RelayService(App[RelaySettings]):
     def _admit(self, told: str) -> None:
         origin = origin_of(told)
         if self.settings.url:
-            apart(self.settings.url, told)
+            check_apart(self.settings.url, told)
         self._gateways[origin.authority] = origin
 
     def _gateway(self, authority: str) -> Origin:

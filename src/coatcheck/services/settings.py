@@ -257,8 +257,8 @@ class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=
 
     Attributes:
         schedule: the rounds that it opens by itself, from the table [schedule].
-        private_task_parameters: a file that only the server reads: parameters of tasks that no terms publish, such
-            as the direction by which gradients are judged; JSON, by the task's name.
+        private_task_parameters: a JSON file of task parameters that no terms publish, by the task's
+            name, such as the direction by which gradients are judged.
     """
 
     listen: str = "127.0.0.1:8002"

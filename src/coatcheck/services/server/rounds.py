@@ -25,7 +25,7 @@ from coatcheck.services.rounds import LiveRound, RoundService
 from coatcheck.services.server.drafts import Schedule
 from coatcheck.services.server.store import ServerRound, ServerStore
 from coatcheck.services.settings import ServerSettings
-from coatcheck.services.web.client import Long
+from coatcheck.services.web.client import LongBody
 from coatcheck.services.worker_pools import run_by_name
 
 DRAFT: Final = "coatcheck.services.server.drafts:draft"
@@ -224,7 +224,7 @@ class ServerRounds(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             headers = announced(content, digest=digest, signing=keys.signing)
             clock.reach("server.deliver")
             url = f"{terms.board.url}/rounds/{digest.hex()}/bulletin"
-            await self.peers.stream(url, Long(size, outgoing.pieces), headers=headers)
+            await self.peers.stream(url, LongBody(size, outgoing.pieces), headers=headers)
             clock.reach("server.delivered")
         except Forgotten:
             # The key of its entries is gone. If the board has no outcome, people must get one; to

@@ -95,9 +95,9 @@ class PrivacyPassAdmission:
             return cls(msgspec.convert(plain, PrivacyPass))
         except msgspec.ValidationError as error:
             raise Misuse(
-                f"`issuer` {issuer!r} with `issuer_key` {path} is no Privacy Pass issuer; give its host"
-                f" name, and its RSASSA-PSS key of 2,048 bits in DER (RFC 9578, section 8.2.2):"
-                f" {error}"[:300]
+                f"`issuer` {issuer!r} with `issuer_key` {path} is no Privacy Pass issuer; give its"
+                " host name, and its RSASSA-PSS key of 2,048 bits in DER (RFC 9578, section"
+                f" 8.2.2): {error}"[:300]
             ) from None
 
     def admit(self, scope: Scope, round_: Round, *, hop: int) -> bytes | None:

@@ -35,11 +35,11 @@ from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.admission import CHALLENGE, TOKEN, admission_of
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound, ShufflerRounds, shuffler_of
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore, Verdict
-from coatcheck.services.web.connections import Fixed, Wire, read_body
+from coatcheck.services.web.connections import FixedReply, Wire, read_body
 from coatcheck.services.web.gateway import GATEWAY, Gateway
 from coatcheck.services.web.routing import ROUND, Digest, Nothing, Problem, Reply, Route
 
-_RECEIPT: Final = Fixed(201, RECEIPT_SIZE)
+_RECEIPT: Final = FixedReply(201, RECEIPT_SIZE)
 _REJECTED: Final = {
     Verdict.CONFLICT: Problem(
         "conflict", "this id was used for other bytes; send the bytes that are in your ticket"
