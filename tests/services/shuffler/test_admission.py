@@ -130,9 +130,9 @@ def test_an_issuer_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
     made = LoneShuffler(tmp_path, minimum=1)
     settings = replace(made.service.settings, admission="privacy-pass", issuer="issuer.example")
     (tmp_path / "key").write_bytes(b"rubbish")
-    with pytest.raises(Misuse, match="no issuer of Privacy Pass"):
+    with pytest.raises(Misuse, match="no Privacy Pass issuer"):
         admission_of(replace(settings, issuer_key="key"))
     (tmp_path / "key").write_bytes(bytes.fromhex(ISSUER.key))
     assert admission_of(replace(settings, issuer_key="key")).terms == ISSUER.terms
-    with pytest.raises(Misuse, match="no issuer of Privacy Pass"):
+    with pytest.raises(Misuse, match="no Privacy Pass issuer"):
         admission_of(replace(settings, issuer_key="key", issuer="https://issuer.example"))
