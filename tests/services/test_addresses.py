@@ -87,7 +87,7 @@ def test_a_shuffler_that_is_not_told_whom_to_admit_does_not_start(tmp_path: Path
     assert settings.admission == "open"
     with pytest.raises(Misuse, match="say whom this shuffler admits"):
         admission_of(replace(settings, admission="tokens"))
-    with pytest.raises(Misuse, match="no list of hashes"):
+    with pytest.raises(Misuse, match="cannot read the token hashes"):
         admission_of(replace(settings, admission="tokens", tokens="nowhere"))
 
 

@@ -274,7 +274,7 @@ class OutgoingBulletin:
     def __init__(self, store: ServerStore, digest: bytes) -> None:
         self.heading = store.blob(digest, "bulletin")
         self._files = store.files(digest)
-        hashes = store.listed(digest)
+        hashes = store.part_hashes(digest)
         if hashes:
             self._files.key("batch")  # `Forgotten` before any part is read, if the key is gone
         self.names = [bulletin_part_name(*part) for part in enumerate(hashes)]

@@ -67,7 +67,7 @@ class ServerStore(RoundStore[ServerPhase, ServerRound]):
         self.destroy_keys(digest, phase)
         return outcome
 
-    def listed(self, digest: bytes) -> list[bytes]:
+    def part_hashes(self, digest: bytes) -> list[bytes]:
         """Return the hash of each part of a bulletin's entries, in order."""
         sql = "SELECT raw FROM server_blobs WHERE digest = ? AND kind = 'parts'"
         raw = b"".join(bytes(row[0]) for row in self.run(sql, digest))

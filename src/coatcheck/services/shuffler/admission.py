@@ -65,9 +65,12 @@ class TokenAdmission:
         try:
             lines = path.read_text(encoding="ascii").split()
             return cls(frozenset(bytes.fromhex(line) for line in lines))
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise Misuse(f"cannot read the token hashes in {path}: {error.strerror}") from None
+        except ValueError:
             raise Misuse(
-                f"{path} must be a list of token hashes in hex, one per line: {error}"
+                f"{path} must have one SHA-256 hash of a token in hex per line; `coatcheck tokens`"
+                " makes such a file"
             ) from None
 
     def admit(self, scope: Scope, round_: Round, *, hop: int) -> bytes | None:
