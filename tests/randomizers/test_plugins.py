@@ -125,8 +125,8 @@ def test_the_command(tmp_path: Path) -> None:
     """A class is named by its module; a wrong name gets the usage."""
     text = Path(__file__).read_text()
     start, end = text.index("@dataclass"), text.index("class Loud")
-    imports = (ast.Import, ast.ImportFrom)
-    heads = [ast.unparse(one) for one in ast.parse(text).body if isinstance(one, imports)]
+    body = ast.parse(text).body
+    heads = [ast.unparse(node) for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
     (tmp_path / "mine.py").write_text("\n".join([*heads, "", text[start:end]]))
     done = _run(tmp_path, "mine:Halves")
     assert done.returncode == 0, done.stdout + done.stderr
