@@ -197,10 +197,10 @@ def test_the_first_manifest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             second = other.sign(keys.signing.sign)
             assert second != made.raw()
             await made.send("batch", made.raw())
-            with pytest.raises(Refused, match="came first"):
+            with pytest.raises(Refused, match="has another batch of this round already"):
                 await made.send("batch", second)
             await made.hand_on()
-            with pytest.raises(Refused, match="came first"):
+            with pytest.raises(Refused, match="has another batch of this round already"):
                 await made.send("batch", second)
 
     asyncio.run(whole())
