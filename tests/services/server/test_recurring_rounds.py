@@ -98,8 +98,8 @@ def test_some_rounds_keep_the_draft_to_learn_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"every": 0.001}, "`every` is minutes"),
-        ({"closes": 30.0, "expires": 20.0}, "closes, then expires"),
+        ({"every": 0.001}, "`every` must be minutes"),
+        ({"closes": 30.0, "expires": 20.0}, "`expires` must not be less than `closes`"),
         ({"draft": {"round": "x"}}, "missing"),
         ({"draft": draft("x" * 60)}, "makes no round"),
         ({"draft": {**draft("x"), "task": {"name": "baking"}}}, "baking"),
