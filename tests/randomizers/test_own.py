@@ -72,9 +72,9 @@ def _halves(monkeypatch: pytest.MonkeyPatch) -> Any:
         "entry_points",
         lambda group: [here] if group == mechanism_search.GROUP else [],
     )
-    mechanism_search.installed.cache_clear()
+    mechanism_search.plug_ins.cache_clear()
     yield
-    mechanism_search.installed.cache_clear()
+    mechanism_search.plug_ins.cache_clear()
 
 
 @pytest.mark.usefixtures("_halves")
@@ -101,10 +101,10 @@ def test_a_broken_entry_point_is_named(value: str, monkeypatch: pytest.MonkeyPat
     """A package that declares nothing usable gets a sentence with its entry point."""
     entry = EntryPoint("broken", value, mechanism_search.GROUP)
     monkeypatch.setattr(mechanism_search, "entry_points", lambda group: [entry])  # noqa: ARG005 - as it is called
-    mechanism_search.installed.cache_clear()
+    mechanism_search.plug_ins.cache_clear()
     with pytest.raises(Misuse, match=value):
-        mechanism_search.installed()
-    mechanism_search.installed.cache_clear()
+        mechanism_search.plug_ins()
+    mechanism_search.plug_ins.cache_clear()
 
 
 def test_a_right_mechanism_passes_and_wrong_ones_are_found_out() -> None:

@@ -10,7 +10,7 @@ from coatcheck.randomizers.codebook import CodebookResponse
 from coatcheck.randomizers.composed import CoinResponse, FieldwiseResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, Reports
 from coatcheck.randomizers.grid import GridResponse
-from coatcheck.randomizers.mechanism_search import fieldwise, installed, ranked, tuned
+from coatcheck.randomizers.mechanism_search import fieldwise, plug_ins, ranked, tuned
 from coatcheck.randomizers.minkowski import BoundedResponse, MinkowskiResponse
 from coatcheck.randomizers.prior import Prior, posterior_mean
 from coatcheck.randomizers.sphere import SphereResponse
@@ -106,16 +106,16 @@ def from_params(params: Mapping[str, Any]) -> Randomizer:
     or a `Misuse`.
     """
     try:
-        made = _made(params)
+        randomizer = _made(params)
     except Misuse:
         raise
     except (*SHAPELESS, RecursionError) as error:
         raise Misuse(f"these parameters make no randomizer: {error}") from error
-    if made.params() != dict(params):
+    if randomizer.params() != dict(params):
         raise Misuse(
-            f"the parameters of {made.name} are not complete: {made.params()} was made of them"
+            f"the parameters of {randomizer.name} are not complete: {randomizer.params()} was made of them"
         )
-    return made
+    return randomizer
 
 
 def from_draft(params: Mapping[str, Any]) -> Randomizer:
@@ -124,36 +124,36 @@ def from_draft(params: Mapping[str, Any]) -> Randomizer:
     As `from_params`, but a radius or grid that the draft leaves open is searched for its `goal`,
     and a codebook may be given public `places` instead of its points, which are then placed.
     """
-    given = dict(params)
-    if given.get("name") == CodebookResponse.name and "places" in given:
-        given.pop("name")
-        domain: Any = domain_from_params(given.pop("domain"))
-        prior = Prior.from_points(given.pop("places"))
-        return CodebookResponse.placed(domain=domain, points=prior, **given)
-    kind = _SEARCHED.get(given.pop("name", None))
-    if kind is None or {"radius", "cells"} & given.keys():
+    args = dict(params)
+    if args.get("name") == CodebookResponse.name and "places" in args:
+        args.pop("name")
+        domain: Any = domain_from_params(args.pop("domain"))
+        prior = Prior.from_points(args.pop("places"))
+        return CodebookResponse.placed(domain=domain, points=prior, **args)
+    kind = _SEARCHED.get(args.pop("name", None))
+    if kind is None or {"radius", "cells"} & args.keys():
         return _made(params)
-    made: Randomizer = tuned(kind, domain=domain_from_params(given.pop("domain")), **given)
-    return made
+    randomizer: Randomizer = tuned(kind, domain=domain_from_params(args.pop("domain")), **args)
+    return randomizer
 
 
 def _made(params: Mapping[str, Any]) -> Randomizer:
-    given = dict(params)
-    name = given.pop("name", None)
-    kind = REGISTRY.get(name) or installed().get(name)
+    args = dict(params)
+    name = args.pop("name", None)
+    kind = REGISTRY.get(name) or plug_ins().get(name)
     if kind is None:
         raise Misuse(f"a randomizer is one of {sorted(REGISTRY)}, got {name!r}")
     if kind is CoinResponse:
-        given["part"] = from_params(given.get("part", {}))
-    elif "domain" not in given:
+        args["part"] = from_params(args.get("part", {}))
+    elif "domain" not in args:
         raise Misuse(f"the parameters of {name} lack a domain")
     else:
-        given["domain"] = domain_from_params(given["domain"])
-    if "cells" in given:
-        given["cells"] = tuple(given["cells"])
-    if "parts" in given:
-        given["parts"] = {field: from_params(part) for field, part in given["parts"].items()}
+        args["domain"] = domain_from_params(args["domain"])
+    if "cells" in args:
+        args["cells"] = tuple(args["cells"])
+    if "parts" in args:
+        args["parts"] = {field: from_params(part) for field, part in args["parts"].items()}
     try:
-        return kind(**given)
+        return kind(**args)
     except TypeError as error:
-        raise Misuse(f"{name} cannot be made of {sorted(given)}: {error}") from error
+        raise Misuse(f"{name} cannot be made of {sorted(args)}: {error}") from error

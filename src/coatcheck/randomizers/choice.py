@@ -18,7 +18,7 @@ from coatcheck.domains import Ball, Box, Categories, Domain, Floats, Product
 from coatcheck.entropy import seeded
 from coatcheck.randomizers.composed import FieldwiseResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, check_epsilon
-from coatcheck.randomizers.density import LEARNED, Cells, geometric_median, read, too_coarse
+from coatcheck.randomizers.density import LEARNED, Cells, decode_batch, geometric_median, too_coarse
 from coatcheck.randomizers.expected_error import evenly, extremes
 from coatcheck.randomizers.prior import Prior
 
@@ -107,24 +107,24 @@ class Choice(Candidate):
             return "a round of the task"
         if self.goal not in AVERAGES:
             return "the value that is read worst"
-        known = self.prior is not None and not self.prior.is_even
-        return f"people as the prior says ({self.prior.source})" if known else EVENLY  # type: ignore[union-attr] # known
+        has_prior = self.prior is not None and not self.prior.is_even
+        return f"people as the prior says ({self.prior.source})" if has_prior else EVENLY  # type: ignore[union-attr] # known
 
     @property
     def words(self) -> str:
         """Say what the error is, for whom, and what no report would give."""
-        told = f"{_NAMES.get(self.goal, self.goal)} {self.error:.4g} for {self.people}"
+        words = f"{_NAMES.get(self.goal, self.goal)} {self.error:.4g} for {self.people}"
         if not self.worth_a_report:
-            return f"{told}, all answered the same place: do not ask for reports at this ε"
+            return f"{words}, all answered the same place: do not ask for reports at this ε"
         if self.errors is not None and not isinstance(self.randomizer.domain, Categories):
-            given = "of them" if self.goal in AVERAGES else f"of {EVENLY}"
-            told += (
-                f"; 90 % {given} are read within {self.errors.percentile_90:.4g}, 99 % within "
+            whom = "of them" if self.goal in AVERAGES else f"of {EVENLY}"
+            words += (
+                f"; 90 % {whom} are read within {self.errors.percentile_90:.4g}, 99 % within "
                 f"{self.errors.percentile_99:.4g}"
             )
         if self.report_free is None:
-            return told
-        return f"{told}; the best answer without any report has {self.report_free:.4g}"
+            return words
+        return f"{words}; the best answer without any report has {self.report_free:.4g}"
 
 
 EVENLY: Final = "people spread evenly over the domain"
@@ -192,25 +192,27 @@ def crowd_of(domain: Domain, prior: Prior | None, size: int) -> Any:
 
 
 def errors_under(
-    made: Randomizer, how: Decode, prior: Prior | None = None, *, people: int = _PEOPLE
+    randomizer: Randomizer, how: Decode, prior: Prior | None = None, *, people: int = _PEOPLE
 ) -> Errors:
     """Return the errors if people are as a prior says, else evenly, from a fixed draw of them.
 
     A learned decode is given the prior, as if it had learned it: a large batch comes close.
     """
-    domain = made.domain
+    domain = randomizer.domain
     values = crowd_of(domain, prior, people)
-    reports = made.randomize(values, seeded(1), clamp=True)
+    reports = randomizer.randomize(values, seeded(1), clamp=True)
     if how in LEARNED and prior is not None and not isinstance(domain, Product):
-        places = read(made, reports, mean=how == LEARNED[1], prior=prior, known=True).places
+        places = decode_batch(
+            randomizer, reports, mean=how == LEARNED[1], prior=prior, known=True
+        ).places
         estimates = _in_units(domain, np.asarray(places))
     else:
-        estimates = made.estimate(reports, made.plainly(how))
-    found = misses(domain, estimates, values)
-    half, most, nearly = np.quantile(found, (0.5, 0.9, 0.99)).tolist()
+        estimates = randomizer.estimate(reports, randomizer.plain_decode(how))
+    errors = misses(domain, estimates, values)
+    half, most, nearly = np.quantile(errors, (0.5, 0.9, 0.99)).tolist()
     return Errors(
-        mean=float(found.mean()),
-        squared=math.sqrt(float((found * found).mean())),
+        mean=float(errors.mean()),
+        squared=math.sqrt(float((errors * errors).mean())),
         median=half,
         percentile_90=most,
         percentile_99=nearly,
@@ -218,7 +220,12 @@ def errors_under(
 
 
 def goal_error(
-    made: Randomizer, goal: Goal, how: Decode, *, prior: Prior | None = None, people: int = _PEOPLE
+    randomizer: Randomizer,
+    goal: Goal,
+    how: Decode,
+    *,
+    prior: Prior | None = None,
+    people: int = _PEOPLE,
 ) -> float:
     """Return the figure that a goal makes small.
 
@@ -227,14 +234,14 @@ def goal_error(
     squared error.
     """
     if goal in AVERAGES and (prior is not None or goal == "median"):
-        return float(getattr(errors_under(made, how, prior, people=people), goal))
+        return float(getattr(errors_under(randomizer, how, prior, people=people), goal))
     if goal == "mean":
-        return made.expected_error(how)
+        return randomizer.expected_error(how)
     if goal == "squared":
-        return math.sqrt(made.expected_error(how, power=2))
+        return math.sqrt(randomizer.expected_error(how, power=2))
     if goal == "worst":
-        return made.worst_error(how)
-    return math.sqrt(made.worst_error(how, power=2))
+        return randomizer.worst_error(how)
+    return math.sqrt(randomizer.worst_error(how, power=2))
 
 
 def one_place(domain: Box | Ball, goal: Goal, prior: Prior | None) -> Floats:
@@ -243,8 +250,8 @@ def one_place(domain: Box | Ball, goal: Goal, prior: Prior | None) -> Floats:
         return domain.from_unit(np.zeros((1, domain.dimension)))
     cells = Cells.of(domain, most=_FINE)
     density, places = prior.on(cells)[None], cells.places * domain.scale
-    found = density @ places if goal == "squared" else geometric_median(density, places)
-    return domain.from_unit(found / domain.scale)
+    middle = density @ places if goal == "squared" else geometric_median(density, places)
+    return domain.from_unit(middle / domain.scale)
 
 
 def report_free(
@@ -265,23 +272,25 @@ def report_free(
     if goal == "worst":
         ends = extremes(domain.dimension, domain.p)
         return max(float(np.linalg.norm(place * domain.scale)) for place in ends)
-    found = misses(domain, one_place(domain, goal, prior), crowd_of(domain, prior, people))  # type: ignore[arg-type] # a goal
+    errors = misses(domain, one_place(domain, goal, prior), crowd_of(domain, prior, people))  # type: ignore[arg-type] # a goal
     if goal == "median":
-        return float(np.median(found))
-    return float(found.mean()) if goal == "mean" else math.sqrt(float((found * found).mean()))
+        return float(np.median(errors))
+    return float(errors.mean()) if goal == "mean" else math.sqrt(float((errors * errors).mean()))
 
 
-def enough_to_learn(made: Randomizer, people: int) -> bool:
+def enough_to_learn(randomizer: Randomizer, people: int) -> bool:
     """Return whether a batch of so many reports is likely to show where people are.
 
     Two hundred reports are enough at a local ε of 3; below, information shrinks with its square.
     A grid with a few large cells tells too little, whatever the crowd.
     """
-    if isinstance(made, FieldwiseResponse):
-        return all(enough_to_learn(part, people) for part in made.parts.values())
-    if "learned" not in made.decodes or isinstance(made.domain, Categories):
+    if isinstance(randomizer, FieldwiseResponse):
+        return all(enough_to_learn(part, people) for part in randomizer.parts.values())
+    if "learned" not in randomizer.decodes or isinstance(randomizer.domain, Categories):
         return False  # labels are read as told, so that they can be counted
-    return not too_coarse(made) and people >= _ENOUGH * max(1.0, (_KNOWN / made.epsilon) ** 2)
+    return not too_coarse(randomizer) and people >= _ENOUGH * max(
+        1.0, (_KNOWN / randomizer.epsilon) ** 2
+    )
 
 
 def _in_units(domain: Domain, places: Floats) -> Any:

@@ -140,11 +140,11 @@ def _refined(
     size = min(size, len(places))
     chosen = seeded(0).below(len(places), _SUMMARY)
     summary = places if len(places) <= _SUMMARY else places[chosen]
-    found = [
+    results = [
         _lloyd(places, summary, epsilon=epsilon, points=points, rounds=rounds, squared=squared)
         for points in (_spread(places, size, start) for start in range(starts))
     ]
-    return min(found, key=_loss)
+    return min(results, key=_loss)
 
 
 def _lloyd(
@@ -162,7 +162,7 @@ def _lloyd(
     gain = math.expm1(epsilon)
     truth = gain / (gain + size)
     nearly = 1e-6 * float(np.ptp(places, axis=0).max())  # no place is at no distance
-    best, found, still = math.inf, points, 0
+    best, best_points, still = math.inf, points, 0
     for _ in range(rounds):
         found_at = cKDTree(points).query(places)
         distances, cells = np.asarray(found_at[0]), np.asarray(found_at[1])
@@ -170,7 +170,7 @@ def _lloyd(
         loss = float(truth * (distances**power).mean() + (1 - truth) * (apart**power).mean())
         still = still + 1 if loss > (1 - _STILL) * best else 0
         if loss < best:
-            best, found = loss, points
+            best, best_points = loss, points
         if still == 3:
             break
         # One step of Weiszfeld's to the median of both: each place by its weight over its distance.
@@ -182,7 +182,7 @@ def _lloyd(
         for axis in range(places.shape[1]):
             sums[:, axis] += np.bincount(cells, own * places[:, axis], minlength=size)
         points = sums / pull[:, None]
-    return best, found
+    return best, best_points
 
 
 def _spread(places: Floats, size: int, start: int) -> Floats:
@@ -222,8 +222,8 @@ def evenest_line(budget: Callable[[int, int], float], most: int) -> tuple[Floats
 
         simplex = np.concatenate([[_CURVE], np.array(_CURVE) + np.diag((0.15, 0.15, -0.2))])
         options: Any = {"initial_simplex": simplex, "xatol": 2e-3, "fatol": 1e-5, "maxiter": 150}
-        found: Any = optimize.minimize(worst, simplex[0], method="Nelder-Mead", options=options)
-        return float(found.fun), _curved(size, found.x), closest
+        minimum: Any = optimize.minimize(worst, simplex[0], method="Nelder-Mead", options=options)
+        return float(minimum.fun), _curved(size, minimum.x), closest
 
     usual = 0.6 * math.exp(-0.4 * min(budget(1, _LINE), 12.0))
     shares = np.geomspace(usual / 2, min(2 * usual, 0.5), _SHARES).tolist()
@@ -339,7 +339,7 @@ class CodebookResponse(MixedResponse):
             raise Misuse("a codebook is placed for at least two different public places")
         budget = epsilon if callable(epsilon) else partial(_same, check_epsilon(epsilon))
         length = domain.scale / (domain.steps // 2)  # of a lattice step
-        found = best_places(
+        places = best_places(
             public * length,
             budget=budget,
             size=size,
@@ -347,8 +347,8 @@ class CodebookResponse(MixedResponse):
             squared=goal == "squared",
             quick=quick,
         )
-        kept = _on_lattice(domain, found / domain.scale)
-        return cls(domain=domain, epsilon=budget(len(kept)), points=kept)
+        codebook = _on_lattice(domain, places / domain.scale)
+        return cls(domain=domain, epsilon=budget(len(codebook)), points=codebook)
 
     @classmethod
     def evenest(
@@ -429,7 +429,7 @@ class CodebookResponse(MixedResponse):
 
     def _nearest(self, points: Points) -> Points:
         """Return the indices of the closest points, the first among equals, in integers."""
-        found = np.empty((len(points), self.closest), dtype=np.int64)
+        nearest = np.empty((len(points), self.closest), dtype=np.int64)
         step = max(1, _PAIRS // self.size)
         for start in range(0, len(points), step):
             some = points[start : start + step]
@@ -440,11 +440,11 @@ class CodebookResponse(MixedResponse):
                 apart *= weight
                 squares += apart
             if self.closest == 1:
-                found[start : start + step, 0] = squares.argmin(axis=1)
+                nearest[start : start + step, 0] = squares.argmin(axis=1)
             else:
                 ordered = squares.argsort(axis=1, kind="stable")
-                found[start : start + step] = ordered[:, : self.closest]
-        return found
+                nearest[start : start + step] = ordered[:, : self.closest]
+        return nearest
 
     # -- reading and predicting
 
@@ -492,7 +492,7 @@ class CodebookResponse(MixedResponse):
 
     def _errors(self, places: Floats, power: int) -> Floats:
         """Return the mean error at each of these places of the unit ball."""
-        scale, found = self.domain.scale, np.empty(len(places))
+        scale, errors = self.domain.scale, np.empty(len(places))
         cells = self._nearest(np.rint(places * (self.domain.steps // 2)).astype(np.int64))
         step = max(1, _PAIRS // self.size)
         for start in range(0, len(places), step):
@@ -500,8 +500,8 @@ class CodebookResponse(MixedResponse):
             apart = (places[rows, None, :] - self._places) * scale
             misses = np.sqrt(np.einsum("ijk,ijk->ij", apart, apart)) ** power
             own = np.take_along_axis(misses, cells[rows], axis=1).mean(axis=1)
-            found[rows] = self.mixing * own + (1 - self.mixing) * misses.mean(axis=1)
-        return found
+            errors[rows] = self.mixing * own + (1 - self.mixing) * misses.mean(axis=1)
+        return errors
 
 
 def _same(epsilon: float, _size: int) -> float:

@@ -59,7 +59,7 @@ class FieldwiseResponse(Randomizer):
     def at(self, epsilon: float) -> "FieldwiseResponse":
         """Return the same shapes at another budget, which the domain splits among the fields."""
         shares = self.domain.split(check_epsilon(epsilon))
-        parts = {name: _at(part, shares[name]) for name, part in self.parts.items()}
+        parts = {name: _with_epsilon(part, shares[name]) for name, part in self.parts.items()}
         return replace(self, parts=parts)
 
     @property
@@ -142,9 +142,9 @@ class FieldwiseResponse(Randomizer):
 
         `learned` learns the density of each field alone; a prior is a mapping from field to prior.
         """
-        how, known = self._check_decode(how), dict(prior or {})
+        how, priors = self._check_decode(how), dict(prior or {})
         return {
-            name: part.estimate(column, self.part_decode(part, how), prior=known.get(name))
+            name: part.estimate(column, self.part_decode(part, how), prior=priors.get(name))
             for (name, part), column in zip(
                 self.parts.items(), self.split_reports(reports), strict=True
             )
@@ -161,16 +161,21 @@ class FieldwiseResponse(Randomizer):
 
     def density(self, reports: Reports, points: Points) -> Floats:
         """Return how likely each report is from each point: the product over the fields."""
-        mine, theirs = self._columns, self.domain.columns
+        report_columns, point_columns = self._columns, self.domain.columns
         whole = np.ones(len(reports))
         for name, part in self.parts.items():
-            whole = whole * part.density(reports[:, mine[name]], points[:, theirs[name]])
+            whole = whole * part.density(
+                reports[:, report_columns[name]], points[:, point_columns[name]]
+            )
         return whole
 
     def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:
         """Return the exact probability of one report from one point."""
-        mine, theirs = self._columns, self.domain.columns
-        masses = [part.mass(report[mine[n]], point[theirs[n]]) for n, part in self.parts.items()]
+        report_columns, point_columns = self._columns, self.domain.columns
+        masses = [
+            part.mass(report[report_columns[n]], point[point_columns[n]])
+            for n, part in self.parts.items()
+        ]
         return math.prod(masses, start=Fraction(1))
 
     def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
@@ -182,11 +187,11 @@ class FieldwiseResponse(Randomizer):
         raise Misuse(f"fields have errors of their own (how={how}, power={power}): ask parts[...]")
 
 
-def _at(part: Randomizer, epsilon: float) -> Randomizer:
-    made: Randomizer = (
+def _with_epsilon(part: Randomizer, epsilon: float) -> Randomizer:
+    rescaled: Randomizer = (
         part.at(epsilon) if isinstance(part, FieldwiseResponse) else replace(part, epsilon=epsilon)  # type: ignore[type-var] # every randomizer is a dataclass
     )
-    return made
+    return rescaled
 
 
 def _sum_above(numbers: Any) -> float:
@@ -309,15 +314,15 @@ class CoinResponse(Randomizer):
     def _respond(self, points: Points, entropy: Entropy) -> Reports:
         # The part's report is always made, so that the work does not tell how the coin fell.
         speaks = entropy.coins(self.heads, len(points))
-        made = self.part.respond(points, entropy)
-        spoken = np.concatenate([np.ones((len(points), 1), dtype=np.int64), made], axis=1)
+        part_reports = self.part.respond(points, entropy)
+        spoken = np.concatenate([np.ones((len(points), 1), dtype=np.int64), part_reports], axis=1)
         return np.where(speaks[:, None], spoken, self.low)
 
     def respond_one(self, point: tuple[int, ...], entropy: Entropy) -> tuple[Any, ...]:
         """Return the report of one lattice point."""
         speaks = entropy.coin(self.heads)
-        made = self.part.respond_one(point, entropy)
-        return (1, *made) if speaks else self._silence
+        part_report = self.part.respond_one(point, entropy)
+        return (1, *part_report) if speaks else self._silence
 
     # -- the server's side
 
@@ -325,10 +330,10 @@ class CoinResponse(Randomizer):
         self, reports: Reports, how: Decode | None = None, *, prior: Weights | None = None
     ) -> Any:
         """Return estimates of reports that were made; silence has none: take it out by `heard`."""
-        who, said = heard(self, self._check_reports(reports))
-        if len(who) < len(reports):
+        rows, said = spoken_reports(self, self._check_reports(reports))
+        if len(rows) < len(reports):
             raise Misuse(
-                f"{len(reports) - len(who)} of {len(reports)} reports are silent and say nothing:"
+                f"{len(reports) - len(rows)} of {len(reports)} reports are silent and say nothing:"
                 " read the others, `heard(randomizer, reports)`"
             )
         return self.part.estimate(said, how, prior=prior)
@@ -346,14 +351,14 @@ class CoinResponse(Randomizer):
         return self.part.worst_error(how, power=power)
 
 
-def speaker(randomizer: Randomizer) -> Randomizer:
+def without_coin(randomizer: Randomizer) -> Randomizer:
     """Return the mechanism of those who speak: the part behind a coin, or the mechanism itself."""
     return randomizer.part if isinstance(randomizer, CoinResponse) else randomizer
 
 
-def heard(randomizer: Randomizer, reports: Reports) -> tuple[Points, Reports]:
+def spoken_reports(randomizer: Randomizer, reports: Reports) -> tuple[Points, Reports]:
     """Return which reports are not silent, and what they say by `speaker(randomizer)`."""
     if not isinstance(randomizer, CoinResponse):
         return np.arange(len(reports)), reports
-    who = np.flatnonzero(reports[:, 0] == 1)
-    return who, reports[who, 1:]
+    rows = np.flatnonzero(reports[:, 0] == 1)
+    return rows, reports[rows, 1:]

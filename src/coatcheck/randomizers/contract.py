@@ -20,7 +20,7 @@ from coatcheck.accounting.laws import AnyLdp, Fieldwise, OwnCoin, Ratios, TwoLev
 from coatcheck.domains import Ball, Box, Categories, Domain, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.density import DIMENSIONS, LEARNED, Near, Weights, read
+from coatcheck.randomizers.density import DIMENSIONS, LEARNED, Near, Weights, decode_batch
 from coatcheck.randomizers.expected_error import corners, evenly, extremes
 from coatcheck.randomizers.lattice_balls import LatticeBall
 
@@ -198,12 +198,12 @@ class Randomizer(ABC):
         if prior is not None and how not in LEARNED:
             raise Misuse(f"a prior is used by {' and '.join(LEARNED)} only, not by {how}")
         if how in LEARNED:
-            places = read(self, reports, mean=how == LEARNED[1], prior=prior).places
+            places = decode_batch(self, reports, mean=how == LEARNED[1], prior=prior).places
             if places is not None:
                 return self._numeric.from_unit(places)
-        return self._numeric.from_unit(self._decode(self._frame(reports), self.plainly(how)))
+        return self._numeric.from_unit(self._decode(self._frame(reports), self.plain_decode(how)))
 
-    def plainly(self, how: Decode) -> Decode:
+    def plain_decode(self, how: Decode) -> Decode:
         """Return how to read a report by itself where the batch cannot help."""
         if how not in LEARNED:
             return how
@@ -244,7 +244,7 @@ class Randomizer(ABC):
         one, else by a fixed quadrature that is good to about 0.3 %. If values are uniform there
         is nothing to learn: the learned decodes are given the error of the plain one.
         """
-        how = self.plainly(self._check_decode(how))
+        how = self.plain_decode(self._check_decode(how))
         if how == "unbiased" and power == 2:
             d = self._numeric.dimension
             spread = LatticeBall(self._numeric.p, d).spread
@@ -253,7 +253,7 @@ class Randomizer(ABC):
 
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Return the largest mean of |estimate - value|^power over values of the domain."""
-        how = self.plainly(self._check_decode(how))
+        how = self.plain_decode(self._check_decode(how))
         ball = self._numeric
         if how == "unbiased" and power == 2:
             return max(map(self.squared_error, extremes(ball.dimension, ball.p)))
@@ -306,9 +306,9 @@ class Randomizer(ABC):
 
     def params(self) -> dict[str, Any]:
         """Return plain data from which `from_params` makes an equal object."""
-        made: Any = self  # every mechanism is a dataclass
-        given = {field.name: getattr(self, field.name) for field in fields(made)}
-        return {"name": self.name, **{name: _plain(value) for name, value in given.items()}}
+        mechanism: Any = self  # every mechanism is a dataclass
+        values = {field.name: getattr(self, field.name) for field in fields(mechanism)}
+        return {"name": self.name, **{name: _plain(value) for name, value in values.items()}}
 
 
 def _plain(value: Any) -> Any:
@@ -385,7 +385,7 @@ def spent(heads: int, *, cap: int, whole: int) -> float:
     return math.log1p(float(excess)) * (1 + 4 * 2.0**-52)
 
 
-def above(ratio: Fraction) -> float:
+def float_above(ratio: Fraction) -> float:
     """Return the smallest convenient float that is at least this ratio."""
     near = float(ratio)
     return near if Fraction(near) >= ratio else math.nextafter(near, math.inf)
@@ -399,11 +399,11 @@ def counted_law(epsilon: float, *, cap: int, whole: int) -> TwoLevel:
     if cap == whole:
         return TwoLevel(epsilon=0.0, cap=1.0, apart=0.0, kernel=1.0)
     heads = heads_for(epsilon, cap=cap, whole=whole)
-    one = Fraction(TOSSES - heads, TOSSES * whole)
+    each = Fraction(TOSSES - heads, TOSSES * whole)
     return TwoLevel(
         epsilon=min(spent(heads, cap=cap, whole=whole), epsilon),
-        cap=above(cap * one),
-        apart=above(min(cap, whole - cap) * one),
+        cap=float_above(cap * each),
+        apart=float_above(min(cap, whole - cap) * each),
         reached=cap == 1,
     )
 

@@ -120,8 +120,8 @@ class Cells:
         for axis, block in enumerate(self.blocks):
             whole = np.repeat(whole / block, block, axis=axis)
         moved = whole / self._blurred
-        found: Floats = moved[self.inside]
-        return np.asarray(found / found.sum())
+        smoothed: Floats = moved[self.inside]
+        return np.asarray(smoothed / smoothed.sum())
 
     @cached_property
     def _blurred(self) -> Floats:
@@ -220,17 +220,17 @@ class BoxChannel:
 
     def forward(self, density: Floats) -> Floats:
         """Return how likely each bin is if people are spread like this."""
-        found = density.reshape([matrix.shape[1] for matrix in self.near])
+        odds = density.reshape([matrix.shape[1] for matrix in self.near])
         for axis, matrix in enumerate(self.near):
-            found = np.moveaxis(np.tensordot(matrix, found, axes=(1, axis)), 0, axis)
-        return self.mixing * found.ravel() + (1 - self.mixing) * self._anywhere
+            odds = np.moveaxis(np.tensordot(matrix, odds, axes=(1, axis)), 0, axis)
+        return self.mixing * odds.ravel() + (1 - self.mixing) * self._anywhere
 
     def backward(self, weights: Floats) -> Floats:
         """Return for each cell the sum of weights over bins, times the odds of each bin."""
-        found = weights.reshape([matrix.shape[0] for matrix in self.near])
+        sums = weights.reshape([matrix.shape[0] for matrix in self.near])
         for axis, matrix in enumerate(self.near):
-            found = np.moveaxis(np.tensordot(matrix, found, axes=(0, axis)), 0, axis)
-        return self.mixing * found.ravel() + (1 - self.mixing) * float(self._anywhere @ weights)
+            sums = np.moveaxis(np.tensordot(matrix, sums, axes=(0, axis)), 0, axis)
+        return self.mixing * sums.ravel() + (1 - self.mixing) * float(self._anywhere @ weights)
 
     def likely(self, bins: Bins) -> Floats:
         """Return how likely these bins are from each cell: (bins, cells)."""
@@ -270,42 +270,45 @@ class DenseChannel:
 Channel = BoxChannel | DenseChannel
 
 
-def cells_for(made: Mechanism) -> Cells:
+def cells_for(mechanism: Mechanism) -> Cells:
     """Return cells that are as fine as the reports of a mechanism can tell apart."""
-    most = _MANY if made.epsilon >= _LOUD else _FEW
-    if made.near is None:
+    most = _MANY if mechanism.epsilon >= _LOUD else _FEW
+    if mechanism.near is None:
         most //= 2  # the whole matrix is needed
-    if made.domain.dimension == 1:
+    if mechanism.domain.dimension == 1:
         most = _LINE
-    grid = made.near is not None and made.near.reach == 0
-    whole = tuple((made.high - made.low + 1).tolist()) if grid else ()
-    return Cells.of(made.domain, most=most, whole=whole)
+    grid = mechanism.near is not None and mechanism.near.reach == 0
+    whole = tuple((mechanism.high - mechanism.low + 1).tolist()) if grid else ()
+    return Cells.of(mechanism.domain, most=most, whole=whole)
 
 
-def channel_of(made: Mechanism, cells: Cells) -> BoxChannel | None:
+def channel_of(mechanism: Mechanism, cells: Cells) -> BoxChannel | None:
     """Return the channel of a mechanism whose branches are boxes; none of another."""
-    if made.near is None:
+    if mechanism.near is None:
         return None
     matrices, shares = [], []
     for axis, places in enumerate(cells.axes):
-        edges = _edges(made, cells, axis)
-        points = np.repeat(places.reshape(-1, 1), made.domain.dimension, axis=1)
-        centers = made.near.centers(points)[:, axis].reshape(places.shape)
-        low, high = centers - made.near.reach, centers + made.near.reach
+        edges = _edges(mechanism, cells, axis)
+        points = np.repeat(places.reshape(-1, 1), mechanism.domain.dimension, axis=1)
+        centers = mechanism.near.centers(points)[:, axis].reshape(places.shape)
+        low, high = centers - mechanism.near.reach, centers + mechanism.near.reach
         shared = np.minimum(edges[1:, None, None], high + 1) - np.maximum(
             edges[:-1, None, None], low
         )
         matrices.append((np.maximum(shared, 0) / (high + 1 - low)).mean(axis=2))
         shares.append(np.diff(edges) / (edges[-1] - edges[0]))
-    return BoxChannel(made.near.mixing, tuple(matrices), tuple(shares))
+    return BoxChannel(mechanism.near.mixing, tuple(matrices), tuple(shares))
 
 
-def binned(made: Mechanism, reports: Any, cells: Cells) -> tuple[Channel, Bins]:
+def binned(mechanism: Mechanism, reports: Any, cells: Cells) -> tuple[Channel, Bins]:
     """Return the channel for a batch, and the bin of each report."""
-    boxes = channel_of(made, cells)
-    if len(reports) and not ((made.low <= reports) & (reports <= made.high)).all():
+    boxes = channel_of(mechanism, cells)
+    if len(reports) and not ((mechanism.low <= reports) & (reports <= mechanism.high)).all():
         raise Misuse("there are reports that the mechanism does not give from any place")
-    edges = [_edges(made, cells, min(axis, len(cells.axes) - 1)) for axis in range(len(made.low))]
+    edges = [
+        _edges(mechanism, cells, min(axis, len(cells.axes) - 1))
+        for axis in range(len(mechanism.low))
+    ]
     index = [
         np.searchsorted(ends, column, side="right") - 1
         for ends, column in zip(edges, reports.T, strict=True)
@@ -318,26 +321,26 @@ def binned(made: Mechanism, reports: Any, cells: Cells) -> tuple[Channel, Bins]:
     _, first, where = np.unique(which[order], return_index=True, return_inverse=True)
     bins = np.empty_like(which)
     bins[order] = where
-    return DenseChannel(_rows(made, reports[order[first]], cells.points)), bins
+    return DenseChannel(_rows(mechanism, reports[order[first]], cells.points)), bins
 
 
-def _edges(made: Mechanism, cells: Cells, axis: int) -> Points:
+def _edges(mechanism: Mechanism, cells: Cells, axis: int) -> Points:
     """Return where the bins of reports along an axis begin, and where the last one ends."""
-    low, high = int(made.low[axis]), int(made.high[axis]) + 1
+    low, high = int(mechanism.low[axis]), int(mechanism.high[axis]) + 1
     most = len(cells.axes[axis])
-    if len(made.low) < len(cells.axes):  # the numbers of a report are no coordinates
+    if len(mechanism.low) < len(cells.axes):  # the numbers of a report are no coordinates
         most = _MOST_NAMES
     count = min(high - low, most)
     return np.asarray(np.rint(np.linspace(low, high, count + 1)), dtype=np.int64)
 
 
-def _rows(made: Mechanism, reports: Any, points: Points) -> Floats:
+def _rows(mechanism: Mechanism, reports: Any, points: Points) -> Floats:
     rows = np.empty((len(reports), len(points)))
     size = max(1, _PAIRS // len(points))
     for start in range(0, len(reports), size):
         some = reports[start : start + size]
         pairs = np.repeat(some, len(points), axis=0), np.tile(points, (len(some), 1))
-        rows[start : start + size] = made.density(*pairs).reshape(len(some), -1)
+        rows[start : start + size] = mechanism.density(*pairs).reshape(len(some), -1)
     return np.asarray(rows / np.maximum(rows.max(axis=1, keepdims=True), 1e-300))
 
 
@@ -411,7 +414,7 @@ class Weights(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class DecodedBatch:
     """How a batch was read.
 
     Attributes:
@@ -443,41 +446,41 @@ class Reading:
         return "too few reports, or cells, to learn where people are; each was read by itself"
 
 
-def read(
-    made: Mechanism,
+def decode_batch(
+    mechanism: Mechanism,
     reports: Any,
     *,
     mean: bool = False,
     prior: Weights | None = None,
     known: bool = False,
-) -> Reading:
+) -> DecodedBatch:
     """Read a batch by the density that it shows, starting from a prior if there is one.
 
     If the prior is `known` to be right, nothing is learned besides.
     """
-    cells, given = cells_for(made), prior is not None
+    cells, has_prior = cells_for(mechanism), prior is not None
     start = cells.even if prior is None else never_zero(prior.on(cells), cells)
     if len(reports) == 0:
-        return Reading(None, start, cells, gain=-np.inf, learned=False, given=given)
-    channel, bins = binned(made, reports, cells)
+        return DecodedBatch(None, start, cells, gain=-np.inf, learned=False, given=has_prior)
+    channel, bins = binned(mechanism, reports, cells)
     gain = -np.inf if known else gained(channel, bins, cells, start)
-    learned = gain > _ENOUGH and (given or not too_coarse(made))
+    learned = gain > _ENOUGH and (has_prior or not too_coarse(mechanism))
     density, places = start, None
     if learned:
         size = len(channel.forward(start))
         counts = np.bincount(bins, minlength=size).astype(np.float64)
         density = learn(channel, counts, cells, start)
-    if learned or given or made.near is None:
+    if learned or has_prior or mechanism.near is None:
         distinct, where = np.unique(bins, return_inverse=True)
         places = posterior(channel, distinct, cells, density, mean=mean)[where]
-    return Reading(places, density, cells, gain=gain, learned=learned, given=given)
+    return DecodedBatch(places, density, cells, gain=gain, learned=learned, given=has_prior)
 
 
-def too_coarse(made: Mechanism) -> bool:
+def too_coarse(mechanism: Mechanism) -> bool:
     """Return whether reports name one of a few large cells, which tells too little of people."""
-    if isinstance(made.domain, Categories) or made.near is None or made.near.reach:
+    if isinstance(mechanism.domain, Categories) or mechanism.near is None or mechanism.near.reach:
         return False
-    return bool(np.prod(made.high - made.low + 1.0) < _PARTS)
+    return bool(np.prod(mechanism.high - mechanism.low + 1.0) < _PARTS)
 
 
 def posterior(
@@ -485,26 +488,26 @@ def posterior(
 ) -> Floats:
     """Return where a report of each bin is read, on the unit ball; on categories, which label."""
     middle = _middle(cells, mean=mean)
-    found = np.empty((len(bins), cells.places.shape[1]))
+    estimates = np.empty((len(bins), cells.places.shape[1]))
     size = max(1, _CHUNK // len(density))
     for start in range(0, len(bins), size):
         rows = slice(start, start + size)
-        found[rows] = middle(_weights(channel, bins[rows], density))
-    return found
+        estimates[rows] = middle(_weights(channel, bins[rows], density))
+    return estimates
 
 
-def believed(
-    made: Mechanism, reports: Any, *, prior: Weights | None = None
+def batch_belief(
+    mechanism: Mechanism, reports: Any, *, prior: Weights | None = None
 ) -> tuple[Bins, Floats, Floats]:
     """Return what a batch says of where each of its values can have been.
 
     That is the kind of each report, (n,), how likely each kind makes each place, (kinds, m), and
     the places on the unit ball, (m, d), under the density that the batch shows or the prior.
     """
-    found = read(made, reports, prior=prior)
-    channel, bins = binned(made, reports, found.cells)
+    decoded = decode_batch(mechanism, reports, prior=prior)
+    channel, bins = binned(mechanism, reports, decoded.cells)
     distinct, kinds = np.unique(bins, return_inverse=True)
-    return kinds.reshape(-1), _weights(channel, distinct, found.density), found.cells.places
+    return kinds.reshape(-1), _weights(channel, distinct, decoded.density), decoded.cells.places
 
 
 def _weights(channel: Channel, bins: Bins, density: Floats) -> Floats:
@@ -547,9 +550,9 @@ def geometric_median(weights: Floats, places: Floats) -> Floats:
     span = np.ptp(places, axis=0)
     blur = float(np.prod(np.maximum(span, 1e-300)) / len(places)) ** (2 / places.shape[1]) / 16
     lengths = (places**2).sum(axis=1)
-    found = weights @ places
+    medians = weights @ places
     for _ in range(_ROUNDS):
-        squares = (found**2).sum(axis=1)[:, None] + lengths - 2 * found @ places.T
+        squares = (medians**2).sum(axis=1)[:, None] + lengths - 2 * medians @ places.T
         pull = weights / np.sqrt(np.maximum(squares, 0.0) + blur)
-        found = (pull @ places) / np.maximum(pull.sum(axis=1, keepdims=True), 1e-300)
-    return found
+        medians = (pull @ places) / np.maximum(pull.sum(axis=1, keepdims=True), 1e-300)
+    return medians

@@ -126,11 +126,11 @@ def least(error: Callable[[float], float], low: float, high: float, *, looks: in
     lowest = min(seen.values())
     for i in sorted(valleys, key=lambda i: values[i + 1])[:2]:
         if values[i + 1] - lowest <= 0.1 * abs(lowest):
-            found = optimize.minimize_scalar(
+            minimum = optimize.minimize_scalar(
                 error,
                 bounds=(nodes[max(i - 1, 0)], nodes[min(i + 1, looks - 1)]),
                 method="bounded",
                 options={"xatol": _CLOSE, "maxiter": 16},
             )
-            seen[float(found.x)] = float(found.fun)
+            seen[float(minimum.x)] = float(minimum.fun)
     return min(seen, key=seen.__getitem__)

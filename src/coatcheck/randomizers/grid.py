@@ -20,7 +20,7 @@ from coatcheck.domains import Box, Categories, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import TOSSES, Decode, MixedResponse, check_epsilon
-from coatcheck.randomizers.density import LEARNED, Near, Weights, read
+from coatcheck.randomizers.density import LEARNED, Near, Weights, decode_batch
 from coatcheck.randomizers.expected_error import box_median
 
 # HOUSE-DOC randomizers.stairs: 'Stairs: a better unbiased estimate of a report on a line.\n\nMinkowski response is read as y/β. Let s be how far a report y lies from the middle of its stair,\nwhere stairs are as wide as a cap and lie side by side. The mean of s over every cap is 0, and over\nall reports too, so (y - a s)/β is unbiased for every a. If the reports are a whole number of\nstairs its mean squared error at x is, with r the radius and t the distance of x from a middle,\n\n    [β r² + (1 - β)(1 + r)²]/(3β²) + x²(1/β - 1) - (2a - a²) r²/(3β²) + a t(2r - t)/β.\n'
@@ -81,8 +81,8 @@ class Stairs:
         beta, r = self.mixing, self._radius
         t = (1 - np.abs(x)) % (2 * r)  # the last middle is at 1
         noise = beta * r**2 + (1 - beta) * (1 + r) ** 2 - (2 * a - a * a) * r**2
-        found = noise / (3 * beta**2) + x**2 * (1 / beta - 1) + a * t * (2 * r - t) / beta
-        return np.asarray(found)
+        errors = noise / (3 * beta**2) + x**2 * (1 / beta - 1) + a * t * (2 * r - t) / beta
+        return np.asarray(errors)
 
     @property
     def worst(self) -> float:
@@ -244,8 +244,8 @@ class GridResponse(MixedResponse):
         """Return estimates in the user's units; labels on categories."""
         if isinstance(self.domain, Categories):
             return self.domain.values(self.label_points(reports, how, prior=prior))
-        found: Floats = super().estimate(reports, how, prior=prior)
-        return found
+        estimates: Floats = super().estimate(reports, how, prior=prior)
+        return estimates
 
     def label_points(
         self, reports: Points, how: Decode | None = None, *, prior: Weights | None = None
@@ -254,7 +254,7 @@ class GridResponse(MixedResponse):
         reports = self._check_reports(reports)
         if self._check_decode(how) not in LEARNED:
             return reports
-        places = read(self, reports, prior=prior).places
+        places = decode_batch(self, reports, prior=prior).places
         return reports if places is None else places.astype(np.int64)
 
     def _frame(self, reports: Points) -> Floats:

@@ -206,16 +206,16 @@ def _l2_count(d: int, reach: int) -> int:
 
 def _l2_sample(d: int, reach: int, size: int, entropy: Entropy) -> Points:
     """Draw from the cube around the ball and keep what is inside."""
-    kept = [np.empty((0, d), dtype=np.int64)]
+    accepted = [np.empty((0, d), dtype=np.int64)]
     missing = size
     share = math.exp(math.lgamma(0.5) * d - math.lgamma(d / 2 + 1)) / 2**d
     while missing > 0:
         tries = int(missing / share * 1.05) + 16
         drawn = entropy.below(2 * reach + 1, tries * d).reshape(tries, d) - reach
         inside = drawn[(drawn * drawn).sum(axis=1) <= reach * reach]
-        kept.append(inside[:missing])
-        missing -= len(kept[-1])
-    return np.concatenate(kept)
+        accepted.append(inside[:missing])
+        missing -= len(accepted[-1])
+    return np.concatenate(accepted)
 
 
 def _l1_sample(d: int, reach: int, size: int, entropy: Entropy) -> Points:
@@ -299,5 +299,5 @@ def _l1_project(places: Floats) -> Floats:
     ranks = np.arange(1, places.shape[1] + 1)
     last = (falling * ranks > excess).sum(axis=1) - 1
     threshold = np.take_along_axis(excess, last[:, None], axis=1) / (last[:, None] + 1)
-    kept: Floats = np.maximum(sizes - np.maximum(threshold, 0.0), 0.0)
-    return np.copysign(kept, places)
+    lengths: Floats = np.maximum(sizes - np.maximum(threshold, 0.0), 0.0)
+    return np.copysign(lengths, places)

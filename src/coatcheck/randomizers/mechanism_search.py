@@ -55,9 +55,9 @@ GROUP: Final = "coatcheck.randomizers"
 
 
 @cache
-def installed() -> dict[str, Any]:
+def plug_ins() -> dict[str, Any]:
     """Return the installed mechanisms by their names."""
-    found: dict[str, Any] = {}
+    kinds: dict[str, Any] = {}
     for entry in entry_points(group=GROUP):
         try:
             kind = entry.load()
@@ -68,8 +68,8 @@ def installed() -> dict[str, Any]:
             ) from error
         if not (isinstance(kind, type) and issubclass(kind, Randomizer)):
             raise Misuse(f"{entry.value} is declared as a randomizer, but is no Randomizer class")
-        found[kind.name] = kind
-    return found
+        kinds[kind.name] = kind
+    return kinds
 
 
 # Between two looks at log radii, for a search and for a quick one, and how far beyond the guesses.
@@ -87,8 +87,8 @@ def fieldwise(*, epsilon: float, domain: Product, goal: Goal = "mean") -> Fieldw
     parts: dict[str, Randomizer] = {}
     for name, share in domain.split(check_epsilon(epsilon)).items():
         field_ = domain.fields[name]
-        found = ranked(field_, budget=constant(share), goal=goal, exact=True)
-        parts[name] = found[0].randomizer
+        choices = ranked(field_, budget=constant(share), goal=goal, exact=True)
+        parts[name] = choices[0].randomizer
     return FieldwiseResponse(domain=domain, parts=parts)
 
 
@@ -107,18 +107,18 @@ def ranked(
     """
     check_goal(goal)
     if isinstance(domain, Product):
-        made = _fitted_fields(domain, budget, goal)
-        return [Choice(randomizer=made, how=made.decode, goal=goal, error=math.nan)]
-    known = prior if prior is not None and not prior.is_even and goal in AVERAGES else None
-    search = _Search(domain, budget, goal, _QUICK if quick else _STEP, known)
-    found = [choice for choice in search.every() if choice.randomizer.exact or not exact]
-    if not found:
+        randomizer = _fitted_fields(domain, budget, goal)
+        return [Choice(randomizer=randomizer, how=randomizer.decode, goal=goal, error=math.nan)]
+    used_prior = prior if prior is not None and not prior.is_even and goal in AVERAGES else None
+    search = _Search(domain, budget, goal, _QUICK if quick else _STEP, used_prior)
+    choices = [choice for choice in search.every() if choice.randomizer.exact or not exact]
+    if not choices:
         raise Misuse(f"no exact mechanism serves the goal {goal!r} on {domain}")
-    free = report_free(domain, goal=goal, prior=known)
+    free = report_free(domain, goal=goal, prior=used_prior)
     if isinstance(domain, Box | Ball) and free is not None:
-        found = [choice for choice in found if choice.worth_a_report]
-        found.append(search.without_reports(domain, free))
-    return sorted((replace(choice, report_free=free) for choice in found), key=by_worth)
+        choices = [choice for choice in choices if choice.worth_a_report]
+        choices.append(search.without_reports(domain, free))
+    return sorted((replace(choice, report_free=free) for choice in choices), key=by_worth)
 
 
 def tuned(
@@ -145,14 +145,14 @@ def _fitted_fields(domain: Product, budget: Budget, goal: Goal) -> FieldwiseResp
     """
     epsilon = budget(any_ldp)
     for _ in range(2):
-        made = fieldwise(epsilon=epsilon, domain=domain, goal=goal)
-        if not made.epsilon_spent:
-            return made
-        epsilon = budget(lambda x, made=made: made.at(x).law)  # type: ignore[misc] # a plain lambda
-    return made.at(epsilon)
+        randomizer = fieldwise(epsilon=epsilon, domain=domain, goal=goal)
+        if not randomizer.epsilon_spent:
+            return randomizer
+        epsilon = budget(lambda x, randomizer=randomizer: randomizer.at(x).law)  # type: ignore[misc] # a plain lambda
+    return randomizer.at(epsilon)
 
 
-def _readings(decodes: tuple[Decode, ...], goal: Goal) -> list[Decode]:
+def _decoders_for(decodes: tuple[Decode, ...], goal: Goal) -> list[Decode]:
     """Return the ways to read that can serve a goal."""
     best: dict[Goal, Decode] = {
         "mean": "median",
@@ -185,12 +185,12 @@ class _Search:
             yield self._labels(domain)
         elif isinstance(domain, Box | Ball):
             yield from self._unbiased(domain) if goal == "unbiased" else self._near(domain)
-        for kind in (kind for kind in installed().values() if hasattr(kind, "fitted")):
+        for kind in (kind for kind in plug_ins().values() if hasattr(kind, "fitted")):
             try:
-                made = fit(partial(kind.fitted, domain=domain, goal=goal), self.budget)
+                randomizer = fit(partial(kind.fitted, domain=domain, goal=goal), self.budget)
             except Misuse:  # it does not serve this domain or this goal
                 continue
-            yield self._judged(made, made.decode)
+            yield self._judged(randomizer, randomizer.decode)
 
     def _unbiased(self, domain: Box | Ball) -> Iterator[Choice]:
         yield self.best(MinkowskiResponse)
@@ -205,7 +205,9 @@ class _Search:
     def _near(self, domain: Box | Ball) -> Iterator[Choice]:
         if self.prior is None:
             grids = [GridResponse] if isinstance(domain, Box) else []
-            yield from (self.best(one) for one in (MinkowskiResponse, BoundedResponse, *grids))
+            yield from (
+                self.best(family) for family in (MinkowskiResponse, BoundedResponse, *grids)
+            )
         yield from self._codebooks(domain)
         if domain.dimension > MOST_DIMENSIONS and has_sphere(domain):
             yield self.choice(partial(SphereResponse, domain=domain), "project")
@@ -215,9 +217,9 @@ class _Search:
         if isinstance(self.domain, Categories) and family is GridResponse:
             return self._labels(self.domain)
         one_cell = {"cells": (1,) * self.domain.dimension}
-        given: Any = one_cell if family is GridResponse else {"radius": 0.5}
-        sample = family(domain=self.domain, epsilon=1.0, decode=how, **given)
-        hows = [how] if how else _readings(sample.plain_decodes, self.goal)
+        args: Any = one_cell if family is GridResponse else {"radius": 0.5}
+        sample = family(domain=self.domain, epsilon=1.0, decode=how, **args)
+        hows = [how] if how else _decoders_for(sample.plain_decodes, self.goal)
         if not hows:
             raise Misuse(f"{family.name} response has no unbiased estimate; use minkowski")
         search = self._best_grid if family is GridResponse else partial(self._best_cap, family)
@@ -231,18 +233,24 @@ class _Search:
         """Return the answer that is the same for everybody, as a codebook of one point."""
         place = domain.snap(one_place(domain, self.goal, self.prior), clamp=True)
         epsilon = self.budget(any_ldp)
-        made = CodebookResponse(domain=domain, epsilon=epsilon, points=(tuple(place[0].tolist()),))
-        return Choice(randomizer=made, how="raw", goal=self.goal, error=error, prior=self.prior)
+        randomizer = CodebookResponse(
+            domain=domain, epsilon=epsilon, points=(tuple(place[0].tolist()),)
+        )
+        return Choice(
+            randomizer=randomizer, how="raw", goal=self.goal, error=error, prior=self.prior
+        )
 
-    def _judged(self, made: Randomizer, how: Decode) -> Choice:
-        error = goal_error(made, self.goal, how, prior=self.prior)
-        return Choice(randomizer=made, how=how, goal=self.goal, error=error, prior=self.prior)
+    def _judged(self, randomizer: Randomizer, how: Decode) -> Choice:
+        error = goal_error(randomizer, self.goal, how, prior=self.prior)
+        return Choice(randomizer=randomizer, how=how, goal=self.goal, error=error, prior=self.prior)
 
     def _labels(self, domain: Categories) -> Choice:
-        made = fit(partial(GridResponse, domain=domain), self.budget)
+        randomizer = fit(partial(GridResponse, domain=domain), self.budget)
         if self.prior is None:
-            return Choice(randomizer=made, how="raw", goal=self.goal, error=made.expected_error())
-        return self._judged(made, "learned")
+            return Choice(
+                randomizer=randomizer, how="raw", goal=self.goal, error=randomizer.expected_error()
+            )
+        return self._judged(randomizer, "learned")
 
     # -- codebooks: under a prior, and wherever caps and grids do not reach the optimum
 
@@ -257,14 +265,14 @@ class _Search:
         round_ = domain.p != math.inf and not line
         if self.goal in AVERAGES and (self.prior is not None or round_ or self.goal == "squared"):
             size = _EVEN if self.prior is None else _PEOPLE
-            made = CodebookResponse.placed(
+            randomizer = CodebookResponse.placed(
                 domain=domain,
                 epsilon=partial(self._budget_of, 1),
                 points=crowd_of(domain, self.prior, size),
                 goal=self.goal,
                 quick=self.step >= _QUICK,
             )
-            yield self._judged(made, "raw")
+            yield self._judged(randomizer, "raw")
 
     def _budget_of(self, closest: int, size: int) -> float:
         """Return the ε of a report that names one of the closest points."""
@@ -281,17 +289,17 @@ class _Search:
             # A cap as large as the domain says nothing and earns nothing; any ε will do.
             earned = self.budget(lambda x: shape(epsilon=x).law)
             self.earned[key] = earned or self.budget(any_ldp)
-        made = shape(epsilon=self.earned[key], decode=how, **more)
-        return self._judged(made, how)
+        randomizer = shape(epsilon=self.earned[key], decode=how, **more)
+        return self._judged(randomizer, how)
 
     def _best_cap(self, family: Any, how: Decode) -> Choice:
         low, high = self._log_radii(family)
         looks = 1 + math.ceil((high - low) / self.step)
         log_radius = least(lambda x: self._cap(family, x, how).error, low, high, looks=looks)
-        found = self._cap(family, log_radius, how)
+        best = self._cap(family, log_radius, how)
         if self.goal == "worst" and how == "project" and self.step < _QUICK:
-            return min(found, self._with_inset(log_radius), key=by_error)
-        return found
+            return min(best, self._with_inset(log_radius), key=by_error)
+        return best
 
     def _log_radii(self, family: Any) -> tuple[float, float]:
         """Return a range around the radii of least distance and of least squared distance."""
@@ -316,13 +324,13 @@ class _Search:
         from scipy import optimize  # noqa: PLC0415 - slow to import, and seldom needed
 
         simplex = np.array([(log_radius, 0.02), (log_radius + 0.1, 0.02), (log_radius, 0.1)])
-        found = optimize.minimize(
+        minimum = optimize.minimize(
             error,
             simplex[0],
             method="Nelder-Mead",
             options={"initial_simplex": simplex, "xatol": 4e-3, "fatol": 1e-4, "maxiter": 40},
         )
-        return at(found.x)
+        return at(minimum.x)
 
     # -- grids: over ever finer cells
 
@@ -335,12 +343,12 @@ class _Search:
         finer = itertools.takewhile(lambda cells: math.prod(cells) <= most, every)
         shapes = [partial(GridResponse, domain=domain, cells=cells) for cells in finer]
         del shapes[0]  # one cell says nothing
-        known: dict[int, Choice] = {}
+        choices: dict[int, Choice] = {}
 
         def error(index: int) -> float:
-            if index not in known:
-                known[index] = self.choice(shapes[index], how)
-            return known[index].error
+            if index not in choices:
+                choices[index] = self.choice(shapes[index], how)
+            return choices[index].error
 
         looks = [0]
         while looks[-1] < len(shapes) - 1:
@@ -348,6 +356,6 @@ class _Search:
         while True:
             best = min(range(len(looks)), key=lambda i: error(looks[i]))
             low, high = looks[max(0, best - 1)], looks[min(len(looks) - 1, best + 1)]
-            if all(index in known for index in range(low, high + 1)):
-                return min(known.values(), key=by_error)
+            if all(index in choices for index in range(low, high + 1)):
+                return min(choices.values(), key=by_error)
             looks = sorted({looks[best], *range(low, high + 1, max(1, (high - low) // 12)), high})

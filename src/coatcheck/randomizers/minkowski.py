@@ -23,8 +23,8 @@ from coatcheck.randomizers.contract import (
     TOSSES,
     Decode,
     MixedResponse,
-    above,
     check_epsilon,
+    float_above,
     is_number,
 )
 from coatcheck.randomizers.density import Near
@@ -115,8 +115,8 @@ class CapResponse(MixedResponse):
         shared = max(core, Fraction(self._ball.lens(self.reach, self._apart)))
         return TwoLevel(
             epsilon=self.epsilon_spent,
-            cap=above(blanket),
-            apart=above(blanket * (1 - shared)),
+            cap=float_above(blanket),
+            apart=float_above(blanket * (1 - shared)),
             kernel=math.nextafter(float(blanket * core), 0.0),
             reached=self._boxes,
             # whether three caps can be disjoint; said of boxes only, where it is plain
@@ -278,8 +278,8 @@ class MinkowskiResponse(CapResponse):
         """Return what reads a report on a line without bias and with less noise, if it fits."""
         if self.domain.dimension > 1 or self.heads == 0:
             return None
-        found = Stairs(self._half, self.reach, self.mixing)
-        return found if found.share else None
+        stairs = Stairs(self._half, self.reach, self.mixing)
+        return stairs if stairs.share else None
 
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Return the largest mean of |estimate - value|^power over values of the domain."""

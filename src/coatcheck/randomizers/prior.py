@@ -23,7 +23,7 @@ from coatcheck.domains.tables import read_places
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import Randomizer, Reports
-from coatcheck.randomizers.density import Cells, read
+from coatcheck.randomizers.density import Cells, decode_batch
 
 _BLURS: Final = 4  # a venue speaks for its neighbourhood too
 _FINE: Final = 2_304
@@ -90,14 +90,16 @@ class Prior:
         to learn from add nothing.
         """
         points, weights, domains, count = [], [], set(), 0
-        for made, reports in rounds:
-            domains.add(made.domain)
-            if "learned" not in made.decodes or isinstance(made.domain, Product):
-                raise Misuse(f"a density cannot be learned from {made.name} on {made.domain}")
-            found = read(made, np.asarray(reports))
-            if found.learned:
-                points.append(made.domain.values(found.cells.points))
-                weights.append(found.density * len(reports))
+        for randomizer, reports in rounds:
+            domains.add(randomizer.domain)
+            if "learned" not in randomizer.decodes or isinstance(randomizer.domain, Product):
+                raise Misuse(
+                    f"a density cannot be learned from {randomizer.name} on {randomizer.domain}"
+                )
+            decoded = decode_batch(randomizer, np.asarray(reports))
+            if decoded.learned:
+                points.append(randomizer.domain.values(decoded.cells.points))
+                weights.append(decoded.density * len(reports))
                 count += len(reports)
         if len(domains) > 1:
             raise Misuse("earlier rounds were on different domains; learn a prior from each")
@@ -135,9 +137,9 @@ class Prior:
         _check_weights(share)
         if len(np.unique(rows[share > 0], axis=0)) < 2:
             raise Misuse(_TOO_FEW)
-        kept = rows.copy()
-        kept.setflags(write=False)
-        return cls(kept, share, source or f"{len(rows):,} places")
+        places = rows.copy()
+        places.setflags(write=False)
+        return cls(places, share, source or f"{len(rows):,} places")
 
     # -- what priors are used for
 
@@ -150,10 +152,10 @@ class Prior:
         """Return the share of people in each cell of a domain."""
         if self.is_even:
             return cells.even
-        found = cells.count(*self._inside(cells.domain))
+        density = cells.count(*self._inside(cells.domain))
         for _ in range(_BLURS):
-            found = cells.smooth(found)
-        return np.asarray(found / found.sum())
+            density = cells.smooth(density)
+        return np.asarray(density / density.sum())
 
     def draw(self, domain: Domain, size: int, entropy: Entropy) -> Any:
         """Return values of so many made-up people, in the user's units."""

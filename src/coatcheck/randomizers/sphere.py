@@ -68,20 +68,22 @@ class Codewords:
 
     def directions(self, indices: Points) -> Floats:
         """Return codewords as unit vectors."""
-        found = np.empty((len(indices), self.width))
+        vectors = np.empty((len(indices), self.width))
         for start, rows in self.blocks():
             here = (indices >= start) & (indices < start + len(rows))
             if here.any():
-                found[here] = rows[indices[here] - start]
-        found /= np.linalg.norm(found, axis=1, keepdims=True)
-        return found
+                vectors[here] = rows[indices[here] - start]
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors
 
     def turn(self, turns: Points) -> tuple[Points, NDArray[np.int8]]:
         """Return by how many places each turn moves, and its signs in one row."""
         numbers, which = np.unique(turns, return_inverse=True)
         size = 4 + (self.width + 7) // 8
         label = f"coatcheck sphere turn {self.seed}"
-        drawn = b"".join(public(f"{label} {one}", start=0, stop=size) for one in numbers.tolist())
+        drawn = b"".join(
+            public(f"{label} {number}", start=0, stop=size) for number in numbers.tolist()
+        )
         table = np.frombuffer(drawn, dtype=np.uint8).reshape(len(numbers), size)
         moves = np.ascontiguousarray(table[:, :4]).view("<u4")[:, 0].astype(np.int64) % self.width
         bits = np.unpackbits(table[:, 4:], axis=1, count=self.width, bitorder="little")
@@ -89,21 +91,21 @@ class Codewords:
 
     def turned(self, vectors: Any, turns: Points) -> Any:
         """Return vectors turned, each by its own turn."""
-        found = np.empty_like(vectors)
+        moved = np.empty_like(vectors)
         for rows in self._some(len(vectors)):
             moves, signs = self.turn(turns[rows])
             sources = (np.arange(self.width) + moves[:, None]) % self.width
-            found[rows] = np.take_along_axis(vectors[rows], sources, axis=1) * signs
-        return found
+            moved[rows] = np.take_along_axis(vectors[rows], sources, axis=1) * signs
+        return moved
 
     def turned_back(self, vectors: Floats, turns: Points) -> Floats:
         """Return vectors as they were before their turns."""
-        found = np.empty_like(vectors)
+        moved = np.empty_like(vectors)
         for rows in self._some(len(vectors)):
             moves, signs = self.turn(turns[rows])
             sources = (np.arange(self.width) - moves[:, None]) % self.width
-            found[rows] = np.take_along_axis(vectors[rows] * signs, sources, axis=1)
-        return found
+            moved[rows] = np.take_along_axis(vectors[rows] * signs, sources, axis=1)
+        return moved
 
     def _some(self, count: int) -> Iterator[slice]:
         step = max(1, _TURNED // self.width)
@@ -272,10 +274,10 @@ class SphereResponse(MixedResponse):
             return Fraction(0)
         turn, index = divmod(named, self.size)
         place = np.array([point], dtype=np.int64)
-        (_, found), *_ = self._codewords.nearest(place, np.array([turn]), self.closest)
+        (_, nearest), *_ = self._codewords.nearest(place, np.array([turn]), self.closest)
         heads = Fraction(self.heads, TOSSES)
         far = (1 - heads) / self.size
-        return (far + heads / self.closest if index in found[0] else far) / self.turns
+        return (far + heads / self.closest if index in nearest[0] else far) / self.turns
 
     @property
     def width(self) -> int:
@@ -392,7 +394,7 @@ class SphereResponse(MixedResponse):
         The first is along the value, the second the lift; what is across both has a length only.
         """
         lifts = np.sqrt(1 - lengths * lengths)
-        found = np.zeros(len(draws))
+        errors = np.zeros(len(draws))
         for weight, along in self._components(draws[:, 0]):
             rest = np.sqrt(1 - along * along)
             side = _component(draws[:, 1], self._width - 1)
@@ -402,8 +404,8 @@ class SphereResponse(MixedResponse):
             if how == "project":
                 places /= np.maximum(np.linalg.norm(places, axis=1), 1.0)[:, None]
             misses = np.hypot(places[:, 0] - lengths, places[:, 1]) * self.domain.radius
-            found += weight * misses**power
-        return found
+            errors += weight * misses**power
+        return errors
 
     def _components(self, uniforms: Floats) -> list[tuple[float, Floats]]:
         """Return the components along the value of near codewords and of any, with weights."""
@@ -424,8 +426,8 @@ def _component(shares: Any, width: int) -> Floats:
     if width == 1:
         return np.where(shares < 0.5, 1.0, -1.0)
     half = (width - 1) / 2
-    found: Floats = 1 - 2 * special.betaincinv(half, half, shares)
-    return found
+    components: Floats = 1 - 2 * special.betaincinv(half, half, shares)
+    return components
 
 
 def _leaning_most(epsilon: float, size: int, width: int) -> int:

@@ -37,8 +37,8 @@ from coatcheck.tasks.contract import (
     Scored,
     Task,
     Values,
-    among,
     from_pairs,
+    with_silent,
 )
 from coatcheck.tasks.execution import answer, canonical_order
 
@@ -59,15 +59,15 @@ __all__ = [
     "Scored",
     "Task",
     "Values",
-    "among",
     "answer",
     "canonical_order",
-    "check_silence",
+    "check_coin_allowed",
     "exposure",
     "from_pairs",
     "from_params",
     "load",
     "names",
+    "with_silent",
 ]
 
 ENTRY_POINTS = "coatcheck.tasks"
@@ -124,19 +124,19 @@ def exposure(
     of them can hand in: as many as there are shufflers, in place of traps. *Assumes*, as the paper
     does, that who they are does not depend on the reports (docs/explanation/exposure.md).
     """
-    told = task.exposed(sizes)
-    if [len(row) for row in told] != [len(sizes)] * len(sizes):
-        raise Misuse(f"task {task.name} has {len(told)} groups, there are {len(sizes)}")
+    exposed = task.exposed(sizes)
+    if [len(row) for row in exposed] != [len(sizes)] * len(sizes):
+        raise Misuse(f"task {task.name} has {len(exposed)} groups, there are {len(sizes)}")
     return tuple(
         min(
             sizes[h] - corrupted[h],
-            sum(each * count * told[g][h] for g, count in enumerate(corrupted)),
+            sum(each * count * exposed[g][h] for g, count in enumerate(corrupted)),
         )
         for h in range(len(sizes))
     )
 
 
-def check_silence(task: Task, *, sizes: Sequence[int]) -> None:
+def check_coin_allowed(task: Task, *, sizes: Sequence[int]) -> None:
     """Refuse own coins where answers name people: how many speak is not known beforehand."""
     if any(any(row) for row in task.exposed(sizes)):
         raise Misuse(

@@ -137,19 +137,19 @@ def from_pairs(
     return References(group, indptr, indices[order].astype(np.int64), ordered)
 
 
-def among(answers: Answers, who: Positions, *, size: int) -> Answers:
+def with_silent(answers: Answers, rows: Positions, *, size: int) -> Answers:
     """Spread the answers of those who spoke over everybody: whoever was silent is told zeros.
 
     References would have to be renamed, and silence would be told by them: a task that names
     people is refused with coins before a round begins.
     """
-    if len(who) == size:
+    if len(rows) == size:
         return answers
     if isinstance(answers, References):
         raise Misuse("a task that names people cannot be run with own coins")
-    told = np.zeros((size, answers.data.shape[1]))
-    told[who] = answers.data
-    return Values(told, answers.shared)
+    data = np.zeros((size, answers.data.shape[1]))
+    data[rows] = answers.data
+    return Values(data, answers.shared)
 
 
 def check_shape(answers: Answers, *, reports: int, sizes: tuple[int, ...], task: str) -> None:
@@ -192,7 +192,7 @@ def scale_of(domain: Box) -> Scale:
     return tuple(float(factor) for factor in domain.scale / half)
 
 
-def checked(scale: object) -> Scale:
+def checked_scale(scale: object) -> Scale:
     """The factors as a tuple (empty means 1 per axis); they arrive as a list from the terms."""
     factors = tuple(float(factor) for factor in scale) if isinstance(scale, list | tuple) else None
     if factors is None or not all(np.isfinite(factors)) or not all(f > 0 for f in factors):
@@ -207,7 +207,7 @@ def positive(value: float, *, what: str) -> float:
     return float(value)
 
 
-def measured(points: Floats, scale: Scale) -> Floats:
+def scaled(points: Floats, scale: Scale) -> Floats:
     """The points in the unit of distances."""
     if not scale:
         return np.ascontiguousarray(points, dtype=np.float64)

@@ -86,7 +86,7 @@ class Verdict:
             return f"{self.task}: equivariant in {trials} trials ({self.equal} equal{ties})"
         lines = [f"{self.task}: not equivariant: {self.reason}"]
         if self.counterexample is not None:
-            lines += _told(self.counterexample, self.groups)
+            lines += _counterexample_lines(self.counterexample, self.groups)
         lines.append(
             "it passes in canonical order, in which the server shows reports by default"
             if self.cured
@@ -166,17 +166,17 @@ def _notes(entropy: Entropy, count: int, size: int, *, few: bool) -> Notes:
 
 def _judge(task: Task, reports: Reports, *, canonical: bool) -> tuple[str, str]:
     """The outcome of one trial: equal, tied or wrong, and why."""
-    given = [group.copy() for group in reports.estimates]
+    estimates = [group.copy() for group in reports.estimates]
     shown = reports.permuted()
     try:
-        before = _run(task, given, reports.notes, canonical=canonical)
-        if not all(np.array_equal(a, b) for a, b in zip(given, reports.estimates, strict=True)):
+        before = _run(task, estimates, reports.notes, canonical=canonical)
+        if not all(np.array_equal(a, b) for a, b in zip(estimates, reports.estimates, strict=True)):
             return "wrong", "it changes the reports that it is given"
-        repeat = _run(task, given, reports.notes, canonical=canonical)
+        repeat = _run(task, estimates, reports.notes, canonical=canonical)
         after = _run(task, shown.estimates, shown.notes, canonical=canonical)
     except Exception as error:  # noqa: BLE001 - a stranger's task may raise anything
-        told = "" if isinstance(error, Error) else f"it raises {type(error).__name__}: "
-        return "wrong", f"{told}{error}"
+        prefix = "" if isinstance(error, Error) else f"it raises {type(error).__name__}: "
+        return "wrong", f"{prefix}{error}"
     if not _same_answers(before, repeat):
         return "wrong", "it answers the same reports differently when asked twice"
     return _compare(task, shown, _moved(before, reports.orders), after)
@@ -192,7 +192,7 @@ def _compare(
         return "tied", ""
     if not isinstance(task, Optimizes):
         return "wrong", "the same reports in another order get other answers"
-    values = [task.objective(shown.estimates, found) for found in (expected, after)]
+    values = [task.objective(shown.estimates, answers) for answers in (expected, after)]
     if np.isclose(values[0], values[1], rtol=_CLOSE, atol=_CLOSE):
         return "tied", ""
     return "wrong", f"another order gives an objective of {values[1]:g}, not {values[0]:g}"
@@ -207,7 +207,7 @@ def _run(
 def _moved(answers: list[Answers], orders: list[Positions]) -> list[Answers]:
     """What the answers must be when the reports are shown in these orders."""
     names = [np.argsort(order) for order in orders]
-    moved = [found.take(order) for found, order in zip(answers, orders, strict=True)]
+    moved = [own.take(order) for own, order in zip(answers, orders, strict=True)]
     return [m.renamed(names[m.group]) if isinstance(m, References) else m for m in moved]
 
 
@@ -221,7 +221,7 @@ def _shrink(task: Task, reports: Reports, *, canonical: bool) -> Reports:
     return reports
 
 
-def _told(reports: Reports, groups: tuple[str, ...]) -> list[str]:
+def _counterexample_lines(reports: Reports, groups: tuple[str, ...]) -> list[str]:
     """The counterexample in words."""
     lines = []
     for name, estimates, order in zip(groups, reports.estimates, reports.orders, strict=True):
@@ -262,7 +262,7 @@ def _same(left: Answers, right: Answers) -> bool:
         return False
     if left.group != right.group or not np.array_equal(left.indptr, right.indptr):
         return False
-    sides = [_rows(found, found.indices) for found in (left, right)]
+    sides = [_rows(side, side.indices) for side in (left, right)]
     return sides[0] == sides[1]
 
 
@@ -272,13 +272,13 @@ def _same_in_kind(kinds: list[Positions], own: Positions, left: Answers, right: 
     if isinstance(left, Values) and isinstance(right, Values):
         if not _near(left.shared, right.shared) or left.data.shape != right.data.shape:
             return False
-        sides = [_sorted_within(found.data[order], bounds) for found in (left, right)]
+        sides = [_sorted_within(side.data[order], bounds) for side in (left, right)]
         return _near(*sides)
     if not (isinstance(left, References) and isinstance(right, References)):
         return False
     if left.group != right.group:
         return False
-    read = [_rows(found, kinds[found.group][found.indices]) for found in (left, right)]
+    read = [_rows(side, kinds[side.group][side.indices]) for side in (left, right)]
     return all(
         sorted(read[0][i] for i in order[a:b]) == sorted(read[1][i] for i in order[a:b])
         for a, b in pairwise(bounds)
@@ -292,12 +292,20 @@ def _near(left: Floats, right: Floats) -> bool:
     return bool(np.allclose(left, right, rtol=_CLOSE, atol=_CLOSE * scale, equal_nan=True))
 
 
-def _rows(found: References, named: Positions) -> list[tuple[list[int], list[int]]]:
+def _rows(references: References, named: Positions) -> list[tuple[list[int], list[int]]]:
     """Each report's two lists under these names, sorted unless their order means something."""
-    later = np.zeros(len(found), dtype=np.int64) if found.second is None else found.second
-    bounds = zip(found.indptr[:-1], found.indptr[1:] - later, found.indptr[1:], strict=True)
+    later = (
+        np.zeros(len(references), dtype=np.int64)
+        if references.second is None
+        else references.second
+    )
+    bounds = zip(
+        references.indptr[:-1], references.indptr[1:] - later, references.indptr[1:], strict=True
+    )
     rows = [(named[a:b].tolist(), named[b:c].tolist()) for a, b, c in bounds]
-    return rows if found.ordered else [(sorted(first), sorted(second)) for first, second in rows]
+    return (
+        rows if references.ordered else [(sorted(first), sorted(second)) for first, second in rows]
+    )
 
 
 def _sorted_within(data: Floats, bounds: Positions) -> Floats:

@@ -48,28 +48,30 @@ class Region:
 
 def regions(places: Floats, *, reach: float, count: int) -> list[Region]:
     """Cut places by halves along the widest side, into `count` regions of about the same size."""
-    found = []
+    parts = []
     for own in _halved(places, np.arange(len(places)), count):
         low, high = places[own].min(axis=0), places[own].max(axis=0)
         beyond = np.maximum(np.maximum(low - places, places - high), 0.0)
         near = np.hypot.reduce(beyond, axis=1) <= reach * (1 + _SLACK)
-        found.append(Region(own, np.flatnonzero(near)))
-    return found
+        parts.append(Region(own, np.flatnonzero(near)))
+    return parts
 
 
 def answer_region(task: RunsByRegion, estimates: Floats, region: Region) -> References:
     """The answers of a region's own reports; `estimates` are of those around it, in order."""
-    (told,) = task([estimates])
-    if not isinstance(told, References):
+    (answers,) = task([estimates])
+    if not isinstance(answers, References):
         raise Misuse(f"task {task.name} runs by region, so it must answer with references")
-    return told.take(np.searchsorted(region.around, region.own)).renamed(region.around)
+    return answers.take(np.searchsorted(region.around, region.own)).renamed(region.around)
 
 
-def joined(parts: Sequence[Region], told: Sequence[References]) -> References:
+def joined(parts: Sequence[Region], answers: Sequence[References]) -> References:
     """The answers of all regions as those of the whole group."""
-    indptr = np.concatenate([[0], np.cumsum(np.concatenate([one.counts() for one in told]))])
-    indices = np.concatenate([one.indices for one in told])
-    whole = References(told[0].group, indptr, indices, told[0].ordered, told[0].located)
+    indptr = np.concatenate(
+        [[0], np.cumsum(np.concatenate([part_answers.counts() for part_answers in answers]))]
+    )
+    indices = np.concatenate([part_answers.indices for part_answers in answers])
+    whole = References(answers[0].group, indptr, indices, answers[0].ordered, answers[0].located)
     return whole.take(np.argsort(np.concatenate([part.own for part in parts])))
 
 
@@ -131,11 +133,11 @@ def answer(
             canonical_order(group, notes[g] if notes is not None else None)
             for g, group in enumerate(groups)
         ]
-        found = _unsorted(_run(task, *_sorted(groups, notes, beliefs, orders), by), orders)
+        answers = _unsorted(_run(task, *_sorted(groups, notes, beliefs, orders), by), orders)
     else:
-        found = _run(task, groups, notes, beliefs, by)
-    _check_promises(task, found, groups)
-    return found
+        answers = _run(task, groups, notes, beliefs, by)
+    _check_promises(task, answers, groups)
+    return answers
 
 
 def canonical_order(estimates: Floats, notes: Notes | None = None) -> Positions:
@@ -177,7 +179,7 @@ def _sorted(
     return (
         [group[order] for group, order in zip(groups, orders, strict=True)],
         notes and [note[order] for note, order in zip(notes, orders, strict=True)],
-        beliefs and [one.take(order) for one, order in zip(beliefs, orders, strict=True)],
+        beliefs and [belief.take(order) for belief, order in zip(beliefs, orders, strict=True)],
     )
 
 
@@ -188,30 +190,30 @@ def _run(
     beliefs: Sequence[Belief] | None,
     by: tuple[int, Map],
 ) -> list[Answers]:
-    found: list[Answers]
+    all_answers: list[Answers]
     if beliefs is not None and isinstance(task, ReadsBeliefs) and task.reads_beliefs:
-        found = list(task.with_beliefs(groups, beliefs))
+        all_answers = list(task.with_beliefs(groups, beliefs))
     elif notes is not None and isinstance(task, ReadsNotes):
-        found = list(task.with_notes(groups, notes))
+        all_answers = list(task.with_notes(groups, notes))
     elif by[0] > 1 and isinstance(task, RunsByRegion) and task.reach is not None:
-        found = [*by_regions(task, groups[0], count=by[0], run=by[1])]
+        all_answers = [*by_regions(task, groups[0], count=by[0], run=by[1])]
     else:
-        found = list(task(groups))
-    if len(found) != len(groups):
-        raise Misuse(f"task {task.name} answered {len(found)} groups of {len(groups)}")
+        all_answers = list(task(groups))
+    if len(all_answers) != len(groups):
+        raise Misuse(f"task {task.name} answered {len(all_answers)} groups of {len(groups)}")
     sizes = tuple(len(group) for group in groups)
-    for size, answers in zip(sizes, found, strict=True):
+    for size, answers in zip(sizes, all_answers, strict=True):
         check_shape(answers, reports=size, sizes=sizes, task=task.name)
-    return found
+    return all_answers
 
 
-def _unsorted(found: list[Answers], orders: list[Positions]) -> list[Answers]:
+def _unsorted(all_answers: list[Answers], orders: list[Positions]) -> list[Answers]:
     back = [np.argsort(order) for order in orders]
-    moved = [answers.take(place) for answers, place in zip(found, back, strict=True)]
+    moved = [answers.take(place) for answers, place in zip(all_answers, back, strict=True)]
     return [a.renamed(orders[a.group]) if isinstance(a, References) else a for a in moved]
 
 
-def _check_promises(task: Task, found: list[Answers], groups: list[Floats]) -> None:
+def _check_promises(task: Task, all_answers: list[Answers], groups: list[Floats]) -> None:
     exposed = task.exposed([len(group) for group in groups])
     sizes = task.answer_size([group.shape[1] for group in groups])
     if [len(row) for row in (*exposed, sizes)] != [len(groups)] * (len(groups) + 1):
@@ -219,7 +221,7 @@ def _check_promises(task: Task, found: list[Answers], groups: list[Floats]) -> N
             f"task {task.name} must state an exposure for every pair of groups and an answer size "
             f"for each of {len(groups)} groups"
         )
-    for own, (answers, size) in enumerate(zip(found, sizes, strict=True)):
+    for own, (answers, size) in enumerate(zip(all_answers, sizes, strict=True)):
         if not isinstance(answers, References):
             numbers = answers.data.shape[1] + len(answers.shared)
             if numbers > size.numbers:
@@ -237,10 +239,10 @@ def _check_promises(task: Task, found: list[Answers], groups: list[Floats]) -> N
         others = (
             answers.indices != answers.owners() if answers.group == own else answers.indices > -1
         )
-        told = int(np.bincount(answers.owners()[others], minlength=1).max(initial=0))
-        if told > exposed[own][answers.group]:
+        named = int(np.bincount(answers.owners()[others], minlength=1).max(initial=0))
+        if named > exposed[own][answers.group]:
             raise Refused(
-                f"task {task.name} told one person of {told} others but stated "
+                f"task {task.name} told one person of {named} others but stated "
                 f"{exposed[own][answers.group]}; the guarantee was computed from the smaller "
                 "number, so no answer was given"
             )

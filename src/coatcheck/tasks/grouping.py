@@ -28,10 +28,10 @@ from coatcheck.tasks.contract import (
     References,
     Scale,
     Score,
-    checked,
+    checked_scale,
     from_pairs,
-    measured,
     normalised,
+    scaled,
 )
 
 _SWEEPS = 30
@@ -56,18 +56,18 @@ class Groups:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
-        object.__setattr__(self, "scale", checked(self.scale))
+        object.__setattr__(self, "scale", checked_scale(self.scale))
         if self.size < 2 or len(self.groups) != 1:
             raise Misuse("groups are formed among the people of one group, two or more in each")
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
         """Tell everybody the others of their group."""
-        places = measured(estimates[0], self.scale)
+        places = scaled(estimates[0], self.scale)
         teams = group_up(places, self.size)
         owners = np.repeat(teams, self.size - 1, axis=1).ravel()
         others = np.tile(teams, (1, self.size)).reshape(len(teams), self.size, self.size)
-        told = others[:, ~np.eye(self.size, dtype=bool)].ravel()
-        return [from_pairs((owners, told), reports=len(places), group=0)]
+        partners = others[:, ~np.eye(self.size, dtype=bool)].ravel()
+        return [from_pairs((owners, partners), reports=len(places), group=0)]
 
     def least_crowds(self) -> tuple[int, ...]:
         """One group."""
@@ -97,7 +97,7 @@ class Groups:
 
         Nobody is nearer to the others of a group than to their nearest neighbours.
         """
-        (places,), unit = normalised(measured(estimates[0], self.scale))
+        (places,), unit = normalised(scaled(estimates[0], self.scale))
         teams = len(places) // self.size
         if not teams:
             return 0.0, 0.0
@@ -108,11 +108,11 @@ class Groups:
 
     def _apart(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> Floats:
         """The distance of everybody to every other of their group."""
-        (found,) = answers
-        if not isinstance(found, References):
+        (references,) = answers
+        if not isinstance(references, References):
             raise Misuse("the answers about groups are references")
-        places = measured(estimates[0], self.scale)
-        return found.apart(places, places)
+        places = scaled(estimates[0], self.scale)
+        return references.apart(places, places)
 
     def score(
         self,
@@ -139,10 +139,10 @@ def group_up(places: Floats, size: int) -> Positions:
         inside = np.delete(inside, remote)
     if len(places) < size:
         return np.empty((0, size), dtype=np.int64)
-    kept = sorted_places[inside]
-    team_of = _halved(kept, size)
-    if len(kept) > size:
-        _exchange(kept, team_of, size)
+    grouped = sorted_places[inside]
+    team_of = _halved(grouped, size)
+    if len(grouped) > size:
+        _exchange(grouped, team_of, size)
     return order[inside[np.argsort(team_of, kind="stable")]].reshape(-1, size)
 
 
@@ -167,13 +167,16 @@ def _exchange(places: Floats, team_of: Positions, size: int) -> None:
     """Let near people of two groups change places while that brings their groups together."""
     n = len(places)
     _, near = cKDTree(places).query(places, k=min(n, _NEAR + 1))
-    one = np.repeat(np.arange(n), near.shape[1])
-    two = np.asarray(near).ravel()
-    one, two = one[one < two], two[one < two]
+    first_of_pair = np.repeat(np.arange(n), near.shape[1])
+    second_of_pair = np.asarray(near).ravel()
+    first_of_pair, second_of_pair = (
+        first_of_pair[first_of_pair < second_of_pair],
+        second_of_pair[first_of_pair < second_of_pair],
+    )
     for _ in range(_SWEEPS):
         members = np.argsort(team_of, kind="stable").reshape(-1, size)
-        apart = team_of[one] != team_of[two]
-        a, b = one[apart], two[apart]
+        apart = team_of[first_of_pair] != team_of[second_of_pair]
+        a, b = first_of_pair[apart], second_of_pair[apart]
         # What each has to their own group, and would have to the other's without the one who goes.
         now = _to_team(places, a, members[team_of[a]]) + _to_team(places, b, members[team_of[b]])
         both = np.hypot.reduce(places[a] - places[b], axis=1)

@@ -43,24 +43,24 @@ def clipped(gradient: Any, *, dimension: int, clip: float) -> Floats:
     if not clip > 0 or not np.isfinite(clip):
         raise Misuse(f"a clip is a length above 0, got {clip!r}")
     try:
-        found = np.asarray(gradient, dtype=np.float64)
+        numbers = np.asarray(gradient, dtype=np.float64)
     except (TypeError, ValueError):
         raise Misuse("a gradient is a list of numbers: flatten the model's arrays first") from None
-    if found.ndim not in {1, 2} or found.shape[-1] != dimension:
+    if numbers.ndim not in {1, 2} or numbers.shape[-1] != dimension:
         raise Misuse(
-            f"the model has {dimension} parameters, this gradient has the shape {found.shape}:"
+            f"the model has {dimension} parameters, this gradient has the shape {numbers.shape}:"
             " flatten it in the order of the model, and use the model that the round names"
         )
-    if not np.all(np.isfinite(found)):
+    if not np.all(np.isfinite(numbers)):
         raise Misuse(
             "the gradient has numbers that are not finite: lower your learning rate or check your"
             " data, and do not report"
         )
-    longest = np.max(np.abs(found), axis=-1, keepdims=True, initial=0.0)
-    scaled = found / np.where(longest > 0, longest, 1.0)  # so that no square overflows
+    longest = np.max(np.abs(numbers), axis=-1, keepdims=True, initial=0.0)
+    scaled = numbers / np.where(longest > 0, longest, 1.0)  # so that no square overflows
     length = longest * np.linalg.norm(scaled, axis=-1, keepdims=True)
     # A hair below the clip, so that rounding never leaves the ball.
-    return np.asarray(found * np.minimum(1.0, clip * (1 - 1e-12) / np.where(length, length, 1.0)))
+    return np.asarray(numbers * np.minimum(1.0, clip * (1 - 1e-12) / np.where(length, length, 1.0)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +85,10 @@ class Descent:
 
     def start(self, parameters: Any) -> "Model":
         """Return the model before the first round: zeros, a draw, or learned from public data."""
-        found = np.array(parameters, dtype=np.float64)
-        if found.ndim != 1 or not np.all(np.isfinite(found)):
+        numbers = np.array(parameters, dtype=np.float64)
+        if numbers.ndim != 1 or not np.all(np.isfinite(numbers)):
             raise Misuse("a model is one row of finite numbers")
-        return Model(parameters=found, velocity=np.zeros_like(found), descent=self)
+        return Model(parameters=numbers, velocity=np.zeros_like(numbers), descent=self)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -296,27 +296,27 @@ class Learning:
         return self.direction
 
     def _answer(self, game: Game) -> list[Answers]:
-        told = np.empty((len(game), 0))
+        data = np.empty((len(game), 0))
         if self.rewards:
             # The game of progress is a sum, so that a person's value is their own part of it.
             progress = self.game == "progress"
-            found = None if progress else rewards(game)
-            values = game.along() / max(len(game), 1) if found is None else found.values
+            shapley = None if progress else rewards(game)
+            values = game.along() / max(len(game), 1) if shapley is None else shapley.values
             spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-            if found is not None and found.doubtful:
+            if shapley is not None and shapley.doubtful:
                 spread *= 1 + DOUBT
-            told = np.stack([values, np.full(len(values), spread)], axis=1)
+            data = np.stack([values, np.full(len(values), spread)], axis=1)
         if not self.share_mean:
-            return [Values(told)]
+            return [Values(data)]
         scale = self.dimension / self.width / max(len(game), 1)
-        return [Values(told, game.sum() * scale)]
+        return [Values(data, game.sum() * scale)]
 
 
 # HOUSE-DOC tasks.means: 'The mean of whole gradients, a part of the reports at a time.\n\nA model has thousands of parameters and a crowd a million people: the table of all estimates would\nbe many gigabytes, and to sort it takes longer than to add it up. A task that tells everybody the\nmean and nothing else needs neither. Sees reports and estimates, never keys.\n'
 _NUMBERS: Final = 2**20  # estimates that are read at a time: 8 MB, and as much again to read them
 
 
-def tells_mean_only(task: Task) -> TypeGuard[Learning]:
+def answers_mean_only(task: Task) -> TypeGuard[Learning]:
     """Tell whether it is learning without rewards, of whole gradients."""
     return isinstance(task, Learning) and not (task.rewards or task.sampled)
 

@@ -28,10 +28,10 @@ from coatcheck.tasks.contract import (
     References,
     Scale,
     Score,
-    checked,
+    checked_scale,
     from_pairs,
-    measured,
     positive,
+    scaled,
 )
 from coatcheck.tasks.shortlists import candidates, settled
 from coatcheck.tasks.solvers.assignment import assign, expected_costs, match_kinds
@@ -69,14 +69,14 @@ class _Matching:
             raise Misuse(f"cost is one of {', '.join(_COSTS)}, got {self.cost!r}")
         object.__setattr__(self, "groups", tuple(self.groups))
         object.__setattr__(self, "capacity", tuple(int(count) for count in self.capacity))
-        object.__setattr__(self, "scale", checked(self.scale))
+        object.__setattr__(self, "scale", checked_scale(self.scale))
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
         """Match the two groups; partners refer to each other, and so do candidates."""
-        places = [measured(group, self.scale) for group in estimates]
+        places = [scaled(group, self.scale) for group in estimates]
         if self.candidates > 1:
             return _listed(places, self.candidates)
-        return [*_told(_pair_up(places, self.capacity, self._solve), places)]
+        return [*_both_sides(_pair_up(places, self.capacity, self._solve), places)]
 
     @property
     def reads_beliefs(self) -> bool:
@@ -85,20 +85,26 @@ class _Matching:
 
     def with_beliefs(self, estimates: Sequence[Floats], beliefs: Sequence[Belief]) -> list[Answers]:
         """Match at the least expected cost, by where the values behind reports can have been."""
-        places = [measured(group, self.scale) for group in estimates]
-        known = [replace(one, places=measured(one.places, self.scale)) for one in beliefs]
+        places = [scaled(group, self.scale) for group in estimates]
+        scaled_beliefs = [
+            replace(belief, places=scaled(belief.places, self.scale)) for belief in beliefs
+        ]
         small, large = _sides(places, self.capacity)
         if not len(places[small]):
             return self(estimates)
-        costs = expected_costs(known[small], known[large], self._pair_cost)
+        costs = expected_costs(scaled_beliefs[small], scaled_beliefs[large], self._pair_cost)
         if self.candidates > 1:
-            return _listed(places, self.candidates, (costs, [one.kinds for one in known]))
+            return _listed(places, self.candidates, (costs, [belief.kinds for belief in scaled_beliefs]))
 
         def solve(rows: Positions, columns: Positions) -> Positions:
             partners, gap = match_kinds(costs, rows, columns)
             return self._proven(partners, gap)
 
-        return [*_told(_pair_up([one.kinds for one in known], self.capacity, solve), places)]
+        return [
+            *_both_sides(
+                _pair_up([belief.kinds for belief in scaled_beliefs], self.capacity, solve), places
+            )
+        ]
 
     def _pair_cost(self, ours: Floats, theirs: Floats) -> Floats:
         """What a pair costs at these places."""
@@ -119,8 +125,8 @@ class _Matching:
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """One's partners, as many as one may have; or one's candidates on both lists."""
-        told = self._most()
-        return ((0, min(told[0], sizes[1])), (min(told[1], sizes[0]), 0))
+        most = self._most()
+        return ((0, min(most[0], sizes[1])), (min(most[1], sizes[0]), 0))
 
     def _most(self) -> tuple[int, int]:
         """How many others an answer of each group names at most."""
@@ -160,16 +166,16 @@ class _Matching:
         if self.candidates == 1:
             return answers
         small, large = _sides(truth, self.capacity)
-        places = [measured(group, self.scale) for group in truth]
+        places = [scaled(group, self.scale) for group in truth]
         lists = lists_of(answers[small], self.candidates)
         partner = settled(places[small], places[large], lists)
         over = np.flatnonzero(partner < 0)
         left = np.setdiff1d(np.arange(len(places[large])), partner)
-        seen = [measured(group, self.scale) for group in estimates]
+        seen = [scaled(group, self.scale) for group in estimates]
         if len(over):
             partner[over] = left[assign(seen[small][over], seen[large][left]).columns]
         pairs = np.arange(len(partner)), partner
-        return _told(pairs if small == 0 else pairs[::-1], places)
+        return _both_sides(pairs if small == 0 else pairs[::-1], places)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +204,8 @@ class LeastCostMatching(_Matching):
             raise Misuse(f"gap is a share from 0 up to 1, got {self.gap!r}")
 
     def _solve(self, rows: Floats, columns: Floats) -> Positions:
-        found = assign(rows, columns, gap=self.gap)
-        return self._proven(found.columns, found.gap, self.gap)
+        assignment = assign(rows, columns, gap=self.gap)
+        return self._proven(assignment.columns, assignment.gap, self.gap)
 
     def params(self) -> dict[str, object]:
         """Parameters for the terms."""
@@ -299,7 +305,7 @@ def _pair_up(
     return pairs if small == 0 else (pairs[1], pairs[0])
 
 
-def _told(pairs: tuple[Positions, Positions], places: Sequence[Floats]) -> list[References]:
+def _both_sides(pairs: tuple[Positions, Positions], places: Sequence[Floats]) -> list[References]:
     """The pairs as the answers of both sides."""
     return [
         from_pairs(pairs, reports=len(places[0]), group=1),
@@ -320,22 +326,22 @@ def _listed(
     order = np.argsort(later, kind="stable")
     pairs = owners[order], named[owners, at][order]
     pairs = pairs if small == 0 else pairs[::-1]
-    found: list[Answers] = []
-    for own, told in enumerate(_told(pairs, places)):
+    answers: list[Answers] = []
+    for own, references in enumerate(_both_sides(pairs, places)):
         second = np.bincount(pairs[own][later[order]], minlength=len(places[own]))
-        found.append(replace(told, second=second))
-    return found
+        answers.append(replace(references, second=second))
+    return answers
 
 
-def lists_of(told: Answers, count: int) -> tuple[Positions, Positions]:
+def lists_of(answers: Answers, count: int) -> tuple[Positions, Positions]:
     """The two lists of each report as tables, (reports, count), filled up with -1."""
-    if not isinstance(told, References) or told.second is None:
+    if not isinstance(answers, References) or answers.second is None:
         raise Misuse("the answers of a matching with candidates have two lists")
-    place = np.arange(len(told.indices)) - told.indptr[:-1][told.owners()]
-    first = (told.counts() - told.second)[told.owners()]
-    tables = np.full((2, len(told), count), -1)
+    place = np.arange(len(answers.indices)) - answers.indptr[:-1][answers.owners()]
+    first = (answers.counts() - answers.second)[answers.owners()]
+    tables = np.full((2, len(answers), count), -1)
     later = place >= first
-    tables[later.astype(np.int64), told.owners(), place - later * first] = told.indices
+    tables[later.astype(np.int64), answers.owners(), place - later * first] = answers.indices
     return tables[0], tables[1]
 
 
@@ -344,4 +350,4 @@ def _distances(places: Sequence[Floats], answers: Sequence[Answers], scale: Scal
     first = answers[0]
     if not isinstance(first, References):
         raise Misuse("the answers of a matching are references")
-    return first.apart(measured(places[0], scale), measured(places[1], scale))
+    return first.apart(scaled(places[0], scale), scaled(places[1], scale))

@@ -28,9 +28,9 @@ from coatcheck.tasks.contract import (
     References,
     Scale,
     Score,
-    checked,
-    measured,
+    checked_scale,
     positive,
+    scaled,
 )
 
 _CHUNK = 2**16
@@ -77,7 +77,7 @@ class Neighbours(Listing):
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", positive(self.radius, what="radius"))
         object.__setattr__(self, "groups", tuple(self.groups))
-        object.__setattr__(self, "scale", checked(self.scale))
+        object.__setattr__(self, "scale", checked_scale(self.scale))
         if self.limit < 1 or len(self.groups) != 1:
             raise Misuse("neighbours need one group and a limit of at least 1")
 
@@ -89,8 +89,8 @@ class Neighbours(Listing):
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
         """Find everybody's neighbours."""
         places = self.placed(estimates[0])
-        found = nearest_within(places, radius=self.radius, limit=self.limit)
-        return [mutual_only(found) if self.mutual else found]
+        lists = nearest_within(places, radius=self.radius, limit=self.limit)
+        return [mutual_only(lists) if self.mutual else lists]
 
     @property
     def reach(self) -> float | None:
@@ -102,7 +102,7 @@ class Neighbours(Listing):
 
     def placed(self, estimates: Floats) -> Floats:
         """The places in the unit of distances."""
-        return measured(estimates, self.scale)
+        return scaled(estimates, self.scale)
 
     def params(self) -> dict[str, object]:
         """Parameters for the terms."""
@@ -127,14 +127,14 @@ class Neighbours(Listing):
         Precision is the share of the listed who are truly within the radius. Recall is how many
         of them there are, as a share of what lists made from the true places would hold.
         """
-        (found,) = self(estimates) if answers is None else answers
-        if not isinstance(found, References):
+        (lists,) = self(estimates) if answers is None else answers
+        if not isinstance(lists, References):
             raise Misuse("the answers of neighbours are references")
-        places = measured(truth[0], self.scale)
-        apart = np.hypot.reduce(places[found.owners()] - places[found.indices], axis=1)
+        places = scaled(truth[0], self.scale)
+        apart = np.hypot.reduce(places[lists.owners()] - places[lists.indices], axis=1)
         right = int((apart <= self.radius).sum())
         possible = len(nearest_within(places, radius=self.radius, limit=self.limit).indices)
-        total = len(found.indices) + possible
+        total = len(lists.indices) + possible
         value = 2 * right / total if total else 1.0
         return Score(name="F1 of the lists", value=value, higher_is_better=True)
 
@@ -149,15 +149,15 @@ def nearest_within(places: Floats, *, radius: float, limit: int) -> References:
     for start in range(0, n, _CHUNK):
         asking, count = np.arange(start, min(start + _CHUNK, n)), min(n, limit + 2)
         while len(asking):
-            found, apart = _others(tree, places, asking, radius, count)
-            found, apart = _in_order(found, apart, rank)
+            others, apart = _others(tree, places, asking, radius, count)
+            others, apart = _in_order(others, apart, rank)
             clear = _clear(apart, limit) if count < n else np.ones(len(asking), dtype=np.bool_)
-            settled = found[clear][:, :limit]
-            lists[asking[clear], : settled.shape[1]] = settled
+            final = others[clear][:, :limit]
+            lists[asking[clear], : final.shape[1]] = final
             asking, count = asking[~clear], min(n, 2 * count)
-    kept = lists >= 0
-    indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
-    return References(0, indptr, lists[kept], ordered=True)
+    filled = lists >= 0
+    indptr = np.concatenate([[0], np.cumsum(filled.sum(axis=1))])
+    return References(0, indptr, lists[filled], ordered=True)
 
 
 def _others(
@@ -173,10 +173,10 @@ def _others(
     return np.where(np.isfinite(apart), near, -1), apart
 
 
-def _in_order(found: Positions, apart: Floats, rank: Positions) -> tuple[Positions, Floats]:
+def _in_order(others: Positions, apart: Floats, rank: Positions) -> tuple[Positions, Floats]:
     """Nearest first, and of equally near ones the first by place."""
-    order = np.lexsort((rank[found], apart), axis=1)
-    return np.take_along_axis(found, order, axis=1), np.take_along_axis(apart, order, axis=1)
+    order = np.lexsort((rank[others], apart), axis=1)
+    return np.take_along_axis(others, order, axis=1), np.take_along_axis(apart, order, axis=1)
 
 
 def _clear(apart: Floats, limit: int) -> npt.NDArray[np.bool_]:
@@ -189,12 +189,12 @@ def _clear(apart: Floats, limit: int) -> npt.NDArray[np.bool_]:
     return np.asarray(np.isinf(beyond) | (beyond > last * (1 + _SLACK)) | (last == 0.0))
 
 
-def mutual_only(found: References) -> References:
+def mutual_only(references: References) -> References:
     """Only the references that are returned."""
-    owners, indices, n = found.owners(), found.indices, len(found)
-    kept = np.isin(owners * n + indices, indices * n + owners)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(owners[kept], minlength=n))])
-    return References(0, indptr, indices[kept], ordered=True)
+    owners, indices, n = references.owners(), references.indices, len(references)
+    returned = np.isin(owners * n + indices, indices * n + owners)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(owners[returned], minlength=n))])
+    return References(0, indptr, indices[returned], ordered=True)
 
 
 # HOUSE-DOC tasks.similar: 'Who is most like me: the nearest few over places, preferences and categories together.\n\nNumbers differ by their distance, categories by whether they are the same; a weight per number of a\nreport says what a difference counts. A category is read as one axis per label, so that two labels\nare as far apart as any other two. Sees estimates, never keys.\n\n    >>> import numpy as np\n    >>> from coatcheck.tasks.neighbours import Similar\n    >>> people = np.array([[0.0, 1], [0.1, 2], [0.3, 1]])  # a number, and one of three labels\n    >>> (found,) = Similar(limit=1, labels=(0, 3))([people])\n    >>> [found.of(i).tolist() for i in range(3)]\n    [[2], [2], [0]]\n'
@@ -221,7 +221,7 @@ class Similar(Listing):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
-        object.__setattr__(self, "weights", checked(self.weights))
+        object.__setattr__(self, "weights", checked_scale(self.weights))
         object.__setattr__(self, "labels", tuple(int(count) for count in self.labels))
         if self.limit < 1 or len(self.groups) != 1:
             raise Misuse("similar people are looked for in one group, with a limit of at least 1")
@@ -230,8 +230,8 @@ class Similar(Listing):
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
         """Find everybody's most similar others."""
-        found = nearest_within(self._placed(estimates[0]), radius=np.inf, limit=self.limit)
-        return [mutual_only(found) if self.mutual else found]
+        lists = nearest_within(self._placed(estimates[0]), radius=np.inf, limit=self.limit)
+        return [mutual_only(lists) if self.mutual else lists]
 
     def _placed(self, estimates: Floats) -> Floats:
         """The reports as points whose distances say how alike they are."""
@@ -270,10 +270,10 @@ class Similar(Listing):
         answers: Sequence[Answers] | None = None,
     ) -> Score:
         """How far apart people and those whom they are told truly are, on average."""
-        (found,) = self(estimates) if answers is None else answers
-        if not isinstance(found, References):
+        (lists,) = self(estimates) if answers is None else answers
+        if not isinstance(lists, References):
             raise Misuse("the answers about similar people are references")
         places = self._placed(truth[0])
-        apart = found.apart(places, places)
+        apart = lists.apart(places, places)
         value = float(apart.mean()) if len(apart) else 0.0
         return Score(name="distance of the listed", value=value, higher_is_better=False)

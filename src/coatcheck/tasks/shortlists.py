@@ -90,8 +90,8 @@ def _dealt(
     packs = np.split(members, np.cumsum(np.bincount(block_of))[:-1])
     bounds = np.cumsum(np.bincount(from_block.ravel(), minlength=len(packs)))
     for pack, units in zip(packs, np.split(order, bounds[:-1]), strict=True):
-        found = _hand_out(pack, owners[units].tolist(), taken, draws)
-        lists[owners[units], place[units]] = found
+        cards = _hand_out(pack, owners[units].tolist(), taken, draws)
+        lists[owners[units], place[units]] = cards
     return lists
 
 
@@ -117,7 +117,7 @@ def _swapped(dealt: list[int], owners: list[int], cards: list[int], taken: list[
     own = taken[owners[len(dealt)]]
     for at in reversed(range(len(dealt))):
         card, theirs = dealt[at], taken[owners[at]]
-        other = next((one for one in cards if one not in theirs), -1)
+        other = next((left for left in cards if left not in theirs), -1)
         if card not in own | {-1} and other >= 0:
             cards.remove(other)
             dealt[at] = other

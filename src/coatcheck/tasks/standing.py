@@ -51,8 +51,8 @@ class Standing:
             _one_number(estimates[0]), return_inverse=True, return_counts=True
         )
         below, above = _ranks(people / max(1, people.sum()))
-        told = np.stack([below, np.zeros(len(below)), above], axis=1)
-        return [Values(told[kinds.ravel()], _deciles(numbers, people.astype(np.float64)))]
+        answers = np.stack([below, np.zeros(len(below)), above], axis=1)
+        return [Values(answers[kinds.ravel()], _deciles(numbers, people.astype(np.float64)))]
 
     def with_beliefs(self, estimates: Sequence[Floats], beliefs: Sequence[Belief]) -> list[Answers]:
         """Rank every number that a report can stand for, and average."""
@@ -65,8 +65,8 @@ class Standing:
         below, above = _ranks(crowd)
         share = weights @ below
         error = np.sqrt(np.maximum(weights @ below**2 - share**2, 0.0))
-        told = np.stack([share, error, weights @ above], axis=1)
-        return [Values(told[belief.kinds], _deciles(places, crowd))]
+        answers = np.stack([share, error, weights @ above], axis=1)
+        return [Values(answers[belief.kinds], _deciles(places, crowd))]
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:  # noqa: ARG002 - nobody is named
         """Nobody: the answers hold numbers only."""
@@ -88,11 +88,11 @@ class Standing:
         answers: Sequence[Answers] | None = None,
     ) -> Score:
         """The mean difference between the share that people are told and their true one."""
-        (told,) = self(estimates) if answers is None else answers
+        (ranks,) = self(estimates) if answers is None else answers
         (right,) = self(truth)
-        if not (isinstance(told, Values) and isinstance(right, Values)):
+        if not (isinstance(ranks, Values) and isinstance(right, Values)):
             raise Misuse("the answers of a standing are numbers")
-        apart = np.abs(told.data[:, 0] - right.data[:, 0])
+        apart = np.abs(ranks.data[:, 0] - right.data[:, 0])
         value = float(apart.mean()) if len(apart) else 0.0
         return Score(name="error of the share below", value=value, higher_is_better=False)
 

@@ -48,8 +48,8 @@ def published_minkowski(*, domain: Box | Ball, epsilon: float) -> MinkowskiRespo
     """
 
     def error(log_radius: float) -> float:
-        made = MinkowskiResponse(domain=domain, epsilon=epsilon, radius=math.exp(log_radius))
-        return made.squared_error(np.zeros(domain.dimension))
+        mechanism = MinkowskiResponse(domain=domain, epsilon=epsilon, radius=math.exp(log_radius))
+        return mechanism.squared_error(np.zeros(domain.dimension))
 
     radius = math.exp(least(error, -12.0, 0.0, looks=25))
     return MinkowskiResponse(domain=domain, epsilon=epsilon, radius=radius, decode="unbiased")

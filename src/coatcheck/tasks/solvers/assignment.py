@@ -150,9 +150,9 @@ def transport(
     if pairs > DENSE_PAIRS:
         raise needed(f"{total} x {demand.sum()} is too large for the dense method (0.8 GB)")
     owners, offered = (np.repeat(np.arange(len(side)), side) for side in (supply, demand))
-    found = dense(rows[owners], columns[offered])
+    matching = dense(rows[owners], columns[offered])
     unit = np.ones(total, dtype=np.int64)
-    return Plan(owners, offered[found.columns], unit, found.cost, found.lower_bound, 0)
+    return Plan(owners, offered[matching.columns], unit, matching.cost, matching.lower_bound, 0)
 
 
 class Market:
@@ -223,14 +223,14 @@ class Market:
         """
         n, blocks, u, v = len(self.rows), self.blocks, self.u[:-1], self.v
         width = min(self.added, len(v))
-        found, worst = np.full((n, width), -1), np.zeros((n, width))
+        worst_columns, worst = np.full((n, width), -1), np.zeros((n, width))
         boxes = blocks.start, blocks.stop, blocks.skip, blocks.low, blocks.high
         places, prices = self.columns[blocks.order], v[blocks.order]
-        self.pricing.price(self.rows, u + margin, places, prices, *boxes, found, worst)
+        self.pricing.price(self.rows, u + margin, places, prices, *boxes, worst_columns, worst)
         better = np.maximum(worst[:, 0] - margin, 0.0)
         self.set_bound(better)
-        owners, at = np.nonzero(found >= 0)
-        return owners, blocks.order[found[owners, at]], better
+        owners, at = np.nonzero(worst_columns >= 0)
+        return owners, blocks.order[worst_columns[owners, at]], better
 
     def set_bound(self, better: Floats) -> None:
         """Set what no plan costs less than, when no pair improves a row by more than this."""
@@ -300,14 +300,14 @@ def _candidates(market: Market) -> tuple[Positions, Positions]:
     n, m = len(rows), len(columns)
     tight = demand.sum() < 2 * supply.sum()
     near = m if m <= _FEW else 24 if supply.sum() == demand.sum() else 12 if tight else 8
-    found = [_nearest(rows, columns, np.arange(m), near)]
+    tables = [_nearest(rows, columns, np.arange(m), near)]
     # Where a crowd is denser than its partners, somebody must go far: thinner subsets show where.
     spread = np.argsort((np.arange(m, dtype=np.uint64) * np.uint64(2654435761)) % np.uint64(2**32))
     size = m // _THIN
     while size > near:
-        found.append(_nearest(rows, columns, np.sort(spread[:size]), _FAR))
+        tables.append(_nearest(rows, columns, np.sort(spread[:size]), _FAR))
         size //= _THIN
-    table = np.concatenate(found, axis=1)
+    table = np.concatenate(tables, axis=1)
     owners = np.repeat(np.arange(n), table.shape[1])
     # One full plan, so that there is one: both sides block by block, unit by unit.
     by_block = cut(rows, size=_BLOCK).order
@@ -407,9 +407,9 @@ class _Table(Market):
         u, v = self.u[:-1], self.v
         width = min(self.added, len(v))
         worth = u[:, None] - self.costs + v[None, :]
-        found = np.argpartition(-worth, width - 1, axis=1)[:, :width]
+        columns = np.argpartition(-worth, width - 1, axis=1)[:, :width]
         owners = np.repeat(np.arange(len(u)), width)
-        kept = worth[owners, found.ravel()] > -margin
+        joining = worth[owners, columns.ravel()] > -margin
         better = np.maximum(worth.max(axis=1), 0.0)
         self.set_bound(better)
-        return owners[kept], found.ravel()[kept], better
+        return owners[joining], columns.ravel()[joining], better

@@ -346,7 +346,7 @@ def _price_block(
     v: Floats,
     first: int,
     held: int,
-    found: Positions,
+    columns: Positions,
     worst: Floats,
 ) -> int:
     """Price the pairs of one row with one block; return how many the row's list holds then."""
@@ -358,7 +358,7 @@ def _price_block(
         for a in range(len(row)):
             apart += (row[a] - places[k, a]) * (row[a] - places[k, a])
         if apart < limit * limit:
-            held = _keep_worst(found, worst, held, first + k, limit - np.sqrt(apart))
+            held = _keep_worst(columns, worst, held, first + k, limit - np.sqrt(apart))
     return held
 
 
@@ -373,7 +373,7 @@ def price(
     skip: Positions,
     low: Floats,
     high: Floats,
-    found: Positions,
+    columns: Positions,
     worst: Floats,
 ) -> int:
     """Find pairs cheaper than their prices, among ALL pairs; return how many rows have some.
@@ -399,7 +399,7 @@ def price(
             if skip[node] == node + 1:
                 block = slice(start[node], stop[node])
                 held = _price_block(
-                    rows[i], worth, places[block], v[block], start[node], held, found[i], worst[i]
+                    rows[i], worth, places[block], v[block], start[node], held, columns[i], worst[i]
                 )
             node += 1
         violated += held > 0
@@ -407,17 +407,17 @@ def price(
 
 
 @jit
-def _keep_worst(found: Positions, worst: Floats, held: int, k: int, by: float) -> int:
+def _keep_worst(columns: Positions, worst: Floats, held: int, k: int, by: float) -> int:
     """Insert a pair into the list of a row's worst, sorted with the worst first."""
-    if held == len(found):
+    if held == len(columns):
         if by <= worst[held - 1]:
             return held
         held -= 1
     at = held
     while at > 0 and worst[at - 1] < by:
-        found[at] = found[at - 1]
+        columns[at] = columns[at - 1]
         worst[at] = worst[at - 1]
         at -= 1
-    found[at] = k
+    columns[at] = k
     worst[at] = by
     return held + 1

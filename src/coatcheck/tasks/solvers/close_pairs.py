@@ -145,10 +145,12 @@ def _count_plainly(places: Floats, weights: Positions, split: int, radius: float
     total, square = 0, radius * radius
     parts = [part for part in (places[:, :split], places[:, split:]) if part.shape[1]]
     for start in range(0, len(places), _CHUNK):
-        mine = slice(start, start + _CHUNK)
-        close = np.ones((len(places[mine]), len(places)), dtype=np.bool_)
+        chunk = slice(start, start + _CHUNK)
+        close = np.ones((len(places[chunk]), len(places)), dtype=np.bool_)
         for part in parts:
-            apart = sum((part[mine, a, None] - part[None, :, a]) ** 2 for a in range(part.shape[1]))
+            apart = sum(
+                (part[chunk, a, None] - part[None, :, a]) ** 2 for a in range(part.shape[1])
+            )
             close &= apart <= square
-        total += int(weights[mine] @ (close @ weights))
+        total += int(weights[chunk] @ (close @ weights))
     return total

@@ -113,16 +113,16 @@ def _match(graph: csr_array) -> Positions:
         from coatcheck.tasks.solvers import maximum_kernels  # noqa: PLC0415 - an extra
 
         return maximum_kernels.matched(graph.indptr, graph.indices, graph.shape[1])
-    found = maximum_bipartite_matching(graph, perm_type="column")
-    return np.asarray(found).astype(np.int64)
+    columns = maximum_bipartite_matching(graph, perm_type="column")
+    return np.asarray(columns).astype(np.int64)
 
 
 def _side_by_side(rows: Floats, columns: Floats, radius: float) -> Positions:
     """Match in the plane with neighbours side by side in memory, which a search needs together."""
     first, second = (_cells(side, radius).order for side in (rows, columns))
-    found = _match(_compiled_graph(rows[first], columns[second], radius))
+    partners = _match(_compiled_graph(rows[first], columns[second], radius))
     column_of = np.empty(len(rows), np.int64)
-    column_of[first] = np.where(found >= 0, second[found], -1)
+    column_of[first] = np.where(partners >= 0, second[partners], -1)
     return column_of
 
 
@@ -145,8 +145,8 @@ def _cells(points: Floats, radius: float) -> _Cells:
     side = max(radius * (1 + _SLACK * 1000), float(np.sqrt(span.prod() / len(points) / 2)))
     side = max(side, float(span.max()) / len(points)) or 1.0
     shape = (int(span[0] / side) + 1, int(span[1] / side) + 1)
-    found = maximum_kernels.into_cells(np.ascontiguousarray(points), low, side, shape)
-    return _Cells(low, side, shape, *found)
+    cells = maximum_kernels.into_cells(np.ascontiguousarray(points), low, side, shape)
+    return _Cells(low, side, shape, *cells)
 
 
 def _compiled_graph(rows: Floats, columns: Floats, radius: float) -> csr_array:
@@ -166,9 +166,9 @@ def _all_pairs(
 ) -> tuple[Positions, Positions]:
     """Every pair within the radius."""
     wide = radius * (1 + _SLACK)
-    found = _tree(rows).sparse_distance_matrix(tree, wide, output_type="ndarray")
-    owners, partners = found["i"], found["j"]
-    close = np.flatnonzero(found["v"] >= radius * (1 - _SLACK))
+    pairs = _tree(rows).sparse_distance_matrix(tree, wide, output_type="ndarray")
+    owners, partners = pairs["i"], pairs["j"]
+    close = np.flatnonzero(pairs["v"] >= radius * (1 - _SLACK))
     apart = ((rows[owners[close]] - columns[partners[close]]) ** 2).sum(axis=1)
     beyond = close[apart > radius * radius]
     if not len(beyond):
@@ -181,10 +181,10 @@ def _near_pairs(
 ) -> tuple[Positions, Positions]:
     """The nearest columns of each row that are within the radius."""
     wide = radius * (1 + _SLACK)
-    _, found = tree.query(rows, k=min(near, len(columns)), distance_upper_bound=wide)
-    found = np.asarray(found).reshape(len(rows), -1)
-    owners, place = np.nonzero(found < len(columns))
-    partners = found[owners, place]
+    _, nearest = tree.query(rows, k=min(near, len(columns)), distance_upper_bound=wide)
+    nearest = np.asarray(nearest).reshape(len(rows), -1)
+    owners, place = np.nonzero(nearest < len(columns))
+    partners = nearest[owners, place]
     within = ((rows[owners] - columns[partners]) ** 2).sum(axis=1) <= radius * radius
     return owners[within], partners[within]
 

@@ -59,7 +59,7 @@ def within(
     column that near lies in the row's own cell or in one that touches it.
     """
     indptr = np.zeros(len(rows) + 1, dtype=np.int32)
-    found = np.empty(8 * len(rows) + 64, dtype=np.int32)
+    columns = np.empty(8 * len(rows) + 64, dtype=np.int32)
     count = 0
     for i in range(len(rows)):
         across = _cell(rows[i, 0], low[0], side, shape[0])
@@ -70,16 +70,16 @@ def within(
                 break
             start = begins[strip * shape[1] + first]
             stop = begins[strip * shape[1] + last + 1]
-            if count + stop - start > len(found):
-                larger = np.empty(2 * len(found) + stop - start, dtype=np.int32)
-                larger[:count] = found[:count]
-                found = larger
+            if count + stop - start > len(columns):
+                larger = np.empty(2 * len(columns) + stop - start, dtype=np.int32)
+                larger[:count] = columns[:count]
+                columns = larger
             for k in range(start, stop):
                 x, y = rows[i, 0] - places[k, 0], rows[i, 1] - places[k, 1]
-                found[count] = order[k]
+                columns[count] = order[k]
                 count += x * x + y * y <= square
         indptr[i + 1] = count
-    return indptr, found[:count]
+    return indptr, columns[:count]
 
 
 @jit
@@ -265,9 +265,9 @@ def _merged(flows: Flows, count: int, head: Positions, rows: int) -> tuple[Flows
         np.empty(room, np.int64),
         np.empty(room, np.int64),
     )
-    seen, kept = np.full(rows, -1), 0
+    seen, pairs = np.full(rows, -1), 0
     for column in range(len(head)):
-        begin, flow_ = kept, head[column]
+        begin, flow_ = pairs, head[column]
         head[column] = -1
         while flow_ >= 0:
             row, amount = flows[0][flow_], flows[2][flow_]
@@ -275,13 +275,13 @@ def _merged(flows: Flows, count: int, head: Positions, rows: int) -> tuple[Flows
             if amount == 0:
                 continue
             if seen[row] < begin:
-                seen[row] = kept
-                merged[0][kept], merged[1][kept], merged[2][kept] = row, column, 0
-                merged[3][kept] = head[column]
-                head[column] = kept
-                kept += 1
+                seen[row] = pairs
+                merged[0][pairs], merged[1][pairs], merged[2][pairs] = row, column, 0
+                merged[3][pairs] = head[column]
+                head[column] = pairs
+                pairs += 1
             merged[2][seen[row]] += amount
-    return merged, kept
+    return merged, pairs
 
 
 @jit
@@ -321,7 +321,7 @@ def _send(
         amount = min(amount, flows[2][by[step]])
     supply[root] -= amount
     demand[open_] -= amount
-    kept = length if supply[root] > 0 else 0
+    open_rows = length if supply[root] > 0 else 0
     for step in range(length - 1, -1, -1):
         column = open_ if step == length - 1 else through[path[step]]
         flows[0][count], flows[1][count], flows[2][count] = path[step], column, amount
@@ -331,8 +331,8 @@ def _send(
         if step > 0:
             flows[2][by[step]] -= amount
             if flows[2][by[step]] == 0:
-                kept = min(kept, step)
-    return kept
+                open_rows = min(open_rows, step)
+    return open_rows
 
 
 @jit
@@ -371,12 +371,12 @@ def flow(
                 if open_ >= 0:
                     if count + length > len(flows[0]):
                         flows = _longer(flows, count + length)
-                    kept = _send(
+                    open_rows = _send(
                         path, by, through, length, open_, supply, demand, flows, head, count
                     )
                     count += length
                     # What lies behind the narrowest step may be met again in this phase.
-                    for step in range(kept, length):
+                    for step in range(open_rows, length):
                         at = path[step]
                         seen[at] = False
                         if step < length - 1:
@@ -385,7 +385,7 @@ def flow(
                         through[at] = -1
                     if demand[open_] == 0:
                         _count(spare, open_, -1)
-                    moved, length = moved + 1, kept
+                    moved, length = moved + 1, open_rows
                     continue
                 column = through[row]
                 if column < 0:
