@@ -18,13 +18,13 @@ from coatcheck.protocol.oblivious_http import (
     Request,
     Response,
     SealedRequest,
+    SignedKeys,
     read_keys,
     seal_request,
 )
 from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.web.client import Answered
-from coatcheck.services.web.gateway import SignedKeys
 from coatcheck.services.web.routing import OHTTP_KEY
 from relay_scene import BOARD, SEALED, Relayed, Scene, get, run
 

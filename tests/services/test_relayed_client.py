@@ -9,13 +9,12 @@ import pytest
 
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import Trust
-from coatcheck.protocol.oblivious_http import Request, Response, message_size
+from coatcheck.protocol.oblivious_http import UNTIL, Request, Response, message_size
 from coatcheck.services.documents import NUMBERS
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.relay import RelayService
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.web.client import BULK, Answered, apart, origin_of
-from coatcheck.services.web.gateway import UNTIL
 from relay_scene import BOARD, Relayed, Scene, run
 
 

@@ -23,14 +23,17 @@ from coatcheck.protocol.oblivious_http import (
     KEYS_MEDIA,
     REQUEST_MEDIA,
     RESPONSE_MEDIA,
+    SIGNATURES,
     SIZES,
+    UNTIL,
+    SignedKeys,
 )
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.telemetry import MEDIA as METRICS
 from coatcheck.services.web.app import App, openapi
 from coatcheck.services.web.client import Answered, Origin, apart, origin_of, trusted
 from coatcheck.services.web.connections import Receive, Scope, Send, Wire, header, read_body
-from coatcheck.services.web.gateway import SENDS, SIGNATURES, UNTIL, SignedKeys
+from coatcheck.services.web.gateway import SENDS
 from coatcheck.services.web.routing import MEDIA, OHTTP_KEY, Problem, Reply, Route
 
 # HOUSE-DOC services.relay.pipes: "Connections from the relay to gateways: kept open, and used by everybody's requests in turn.\n\nThe HTTP client of the services costs about two milliseconds of CPU per request, which is most of\nwhat a relay would do. This one speaks the HTTP/1.1 that a relay needs, and no more.\n"

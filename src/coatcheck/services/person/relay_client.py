@@ -21,12 +21,14 @@ from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.oblivious_http import (
     KEYS_MEDIA,
     OVERHEAD,
+    PADDING,
     REQUEST_MEDIA,
     SIZES,
     GatewayConfig,
     Request,
     Response,
     SealedRequest,
+    SignedKeys,
     message_size,
     read_keys,
     seal_request,
@@ -42,7 +44,6 @@ from coatcheck.services.web.client import (
     origin_of,
     taken,
 )
-from coatcheck.services.web.gateway import PADDING, SignedKeys
 from coatcheck.services.web.routing import JSON, OHTTP_KEY
 
 _WHOLE: Final = re.compile(rb"bytes [0-9]+-[0-9]+/([0-9]{1,12})")

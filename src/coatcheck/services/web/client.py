@@ -12,15 +12,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
 
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.services.web.routing import JSON
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import httpx2  # of the extra `serve`: loaded by `_httpx2` when a client is made
 
 # HOUSE-DOC services.http.origins: 'Addresses of roles and relays: their parts, and whether two belong to one operator.'
 _REGISTRIES: Final = frozenset(
@@ -166,6 +171,7 @@ class HttpClient:
     """
 
     def __init__(self, *, ca: str = "", timeout: float = 30.0, connections: int = 100) -> None:
+        httpx2 = _httpx2()
         self._timeout = timeout
         verify = trusted(ca) if ca else _usual()
         # The pool looks at everything that waits in it at every turn, so nothing waits in it.
@@ -237,15 +243,31 @@ class HttpClient:
                 raw = await _held(answer, url, most)
         except TimeoutError:
             raise Unavailable(f"{url} takes too long to answer") from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        except _failures() as error:
             raise Unavailable(f"{url} {_why_not(error)}") from None
         return Answered(answer.status_code, dict(answer.headers.items()), raw)
 
 
+def _httpx2() -> "ModuleType":
+    """Load the HTTP library, or say which extra has it."""
+    try:
+        return import_module("httpx2")
+    except ModuleNotFoundError:
+        raise Misuse("HTTP needs the extra `serve`: pip install 'coatcheck[serve]'") from None
+
+
+@cache
+def _failures() -> tuple[type[Exception], ...]:
+    """Return what the HTTP library raises if no answer comes."""
+    httpx2 = _httpx2()
+    return httpx2.HTTPError, httpx2.InvalidURL, OSError
+
+
 @lru_cache(maxsize=256)
-def _parsed(url: str) -> httpx2.URL:
+def _parsed(url: str) -> "httpx2.URL":
     """Read an address; many requests go to few of them."""
-    return httpx2.URL(url)
+    url_type: type[httpx2.URL] = _httpx2().URL
+    return url_type(url)
 
 
 def taken(url: str, answer: Answered) -> bytes:
@@ -255,7 +277,7 @@ def taken(url: str, answer: Answered) -> bytes:
     raise _refusal(url, answer.status, answer.body)
 
 
-async def _held(answer: httpx2.Response, url: str, most: int) -> bytes:
+async def _held(answer: "httpx2.Response", url: str, most: int) -> bytes:
     """Read an answer, as long as it is plain and not too long."""
     most = most if answer.is_success else min(most, DOCUMENT)
     if answer.headers.get("content-encoding", "identity") != "identity":
@@ -296,7 +318,8 @@ def _refusal(url: str, status: int, raw: bytes) -> Refused | Unavailable:
 @cache
 def _usual() -> ssl.SSLContext:
     """Trust the system's certificates, read once: that takes longer than to ask."""
-    return httpx2.create_ssl_context()
+    context: ssl.SSLContext = _httpx2().create_ssl_context()
+    return context
 
 
 def trusted(ca: str) -> ssl.SSLContext:

@@ -4,27 +4,28 @@ Knows what is asked, never who asks: it sees the relay's address. Its keys are i
 each opens for two periods. Only routes that say `relayed` are served. SPEC section 17.
 """
 
-import re
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
 from coatcheck.entropy import system
-from coatcheck.errors import BadSignature, Malformed, Misuse, Unsealable
-from coatcheck.protocol.keys import VerifyingKey
+from coatcheck.errors import Malformed, Misuse, Unsealable
 from coatcheck.protocol.oblivious_http import (
     GATEWAY_PATH,
     KEYS_MEDIA,
+    PADDING,
     REQUEST_MEDIA,
     RESPONSE_MEDIA,
+    SIGNATURES,
     SIZES,
+    UNTIL,
     GatewayKey,
     OpenedRequest,
     Request,
     Response,
+    SignedKeys,
     message_size,
+    signed_part,
     write_keys,
 )
 from coatcheck.services.clock import Clock
@@ -41,57 +42,14 @@ from coatcheck.services.web.connections import (
 )
 from coatcheck.services.web.routing import MEDIA, Header, Problem, Reply, Route
 
-UNTIL: Final = "coatcheck-until"
-SIGNATURES: Final = "coatcheck-signatures"
-PADDING: Final = "coatcheck-padding"
-"""The least bytes of an encapsulated answer, which a request may name."""
 _PADDING: Final = PADDING.encode()
 _REQUEST_MEDIA: Final = REQUEST_MEDIA.encode()
 _RESPONSE_MEDIA: Final = RESPONSE_MEDIA.encode()
 _RUNGS: Final = {b"%d" % rung: rung for rung in SIZES}
-_LABEL: Final = b"coatcheck/v1/gateway\0"
-_SECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
-_SIGNATURE: Final = re.compile(r"([0-9a-f]{2})*", re.ASCII)
 SENDS: Final = (
     Header(UNTIL, "When the keys end, in seconds since 1970.", "^[0-9]+$"),
     Header(SIGNATURES, "The role's signatures over the keys and their end, in hex."),
 )
-
-
-def _signed_part(keys: bytes, until: int) -> bytes:
-    return _LABEL + until.to_bytes(8, "big") + keys
-
-
-@dataclass(frozen=True)
-class SignedKeys:
-    """The keys of a gateway, with the role's signatures."""
-
-    keys: bytes
-    until: int
-    signatures: tuple[bytes, ...]
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What an answer says beside the keys."""
-        signatures = ", ".join(signature.hex() for signature in self.signatures)
-        return {UNTIL: str(self.until), SIGNATURES: signatures}
-
-    @classmethod
-    def read(cls, keys: bytes, headers: Mapping[str, str]) -> "SignedKeys":
-        """Read what a gateway or a relay answered; nothing is checked yet."""
-        until, listed = headers.get(UNTIL, ""), headers.get(SIGNATURES, "").split(", ")
-        if not _SECONDS.fullmatch(until) or not all(map(_SIGNATURE.fullmatch, listed)):
-            raise Malformed("these gateway keys are not signed: is this a coatcheck role?")
-        return cls(keys, int(until), tuple(map(bytes.fromhex, listed)))
-
-    def is_signed_by(self, verifying: bytes) -> bool:
-        """Tell whether the owner of this key vouches for the keys until their end."""
-        key, message = VerifyingKey(verifying), _signed_part(self.keys, self.until)
-        for signature in self.signatures:
-            with suppress(BadSignature):
-                key.check(signature, message)
-                return True
-        return False
 
 
 class Gateway:
@@ -116,7 +74,7 @@ class Gateway:
             self._keys = [(fresh, until), *self._keys]
             self._next = now + self._period
             keys = write_keys([fresh])
-            signatures = self._keyring.sign_by_all(_signed_part(keys, until))
+            signatures = self._keyring.sign_by_all(signed_part(keys, until))
             self._shown = SignedKeys(keys, until, tuple(signatures))
         return self._shown
 
