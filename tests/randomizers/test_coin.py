@@ -71,11 +71,11 @@ def test_people_speak_by_chance_and_are_read_as_if_there_were_no_coin() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"rate": 1.0}, "rate from"),
-        ({"rate": 0}, "rate from"),
-        ({"rate": "a"}, "rate from"),
-        ({"rate": True}, "rate from"),
-        ({"part": COIN}, "before one mechanism"),
+        ({"rate": 1.0}, "`rate` must be"),
+        ({"rate": 0}, "`rate` must be"),
+        ({"rate": "a"}, "`rate` must be"),
+        ({"rate": True}, "`rate` must be"),
+        ({"part": COIN}, "a mechanism without a coin"),
         ({"part": Laplace(domain=BALL, epsilon=1.0)}, "draws floats"),
     ],
 )

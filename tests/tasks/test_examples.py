@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ("", ".equivariance", ".matching", ".neighbours", ".pairs")
+MODULES = ("", ".equivariance", ".matching", ".neighbours", ".solvers.close_pairs")
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,10 +1,11 @@
-"""Where people are, estimated from their noisy reports alone.
+"""Estimates the density of people from their noisy reports, and decodes reports under it.
 
-The domain is cut into cells. A channel says how likely each bin of reports is from each cell, by
-the mechanism's own law; expectation maximisation with a little smoothing (EMS, as square wave's
-server does) then finds the share of people in each cell that explains the batch best. Everything
-here is computed from reports, so it costs no privacy. It depends on the batch as a set: the order
-of the reports changes nothing.
+The domain is cut into cells. A channel gives the probability of each bin of reports from each
+cell, by the mechanism's own law. Expectation maximisation with a little smoothing (EMS, as in the
+server of square wave) finds the shares of people in the cells that explain the batch best;
+`decode_batch` then estimates each value under that density. Everything here is computed from
+reports, so it costs no privacy. It depends on the batch as a set: the order of reports changes
+nothing.
 """
 
 import math
@@ -20,10 +21,11 @@ from coatcheck.domains import Ball, Box, Categories, Floats, Points
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 
-# HOUSE-DOC randomizers.cells: 'The cells that a domain is cut into where a density of people is counted.'
+# -- the cells of a domain, in which people are counted
+
 _WITHIN: Final = 8  # places along an axis of a cell over which a law is averaged
 _SMOOTHING: Final = 0.1
-_FEW_CELLS: Final = 64  # so few parts need no smoothing: every report speaks of them
+_FEW_CELLS: Final = 64  # with no more cells each gets many reports and needs no smoothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +33,10 @@ class Cells:
     """The cells of a domain.
 
     Attributes:
-        domain: what is cut.
+        domain: the domain that is cut.
         axes: for each axis the lattice points at which a law is averaged, (cells, places).
-        inside: which cells of the whole grid lie in the domain.
-        blocks: along each axis how many cells in a row no report can tell apart.
+        inside: which cells of the whole grid are in the domain.
+        blocks: for each axis how many neighbouring cells no report can distinguish.
     """
 
     domain: Box | Ball | Categories
@@ -46,9 +48,9 @@ class Cells:
     def of(
         cls, domain: Box | Ball | Categories, *, most: int, whole: tuple[int, ...] = ()
     ) -> "Cells":
-        """Cut a domain into at most about so many cells, as near to squares as they can be.
+        """Cut a domain into at most about `most` cells, as close to squares as possible.
 
-        `whole` says into how many parts a mechanism cuts each axis, so that cells divide those.
+        `whole` is the number of parts into which a mechanism cuts each axis; cells divide those.
         """
         if isinstance(domain, Categories):
             count = len(domain.labels)
@@ -72,7 +74,7 @@ class Cells:
 
     @cached_property
     def points(self) -> Points:
-        """One lattice point of each cell of the domain, its middle: (m, d)."""
+        """The lattice point in the middle of each cell of the domain: (m, d)."""
         middles = [axis[:, axis.shape[1] // 2] for axis in self.axes]
         grid = np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1)
         points: Points = grid[self.inside]
@@ -89,12 +91,12 @@ class Cells:
 
     @property
     def even(self) -> Floats:
-        """The density of people who are as likely to be anywhere."""
+        """The density of people who are equally likely to be anywhere."""
         count = int(self.inside.sum())
         return np.full(count, 1 / count)
 
     def count(self, points: Points, weights: Floats | None = None) -> Floats:
-        """Return how much weight of lattice points falls into each cell; nothing falls outside."""
+        """Return the weight of the lattice points in each cell; every point belongs to a cell."""
         index = [
             np.clip(np.searchsorted(axis[:, 0], column, side="right") - 1, 0, len(axis) - 1)
             for axis, column in zip(self.axes, points.T, strict=True)
@@ -105,9 +107,9 @@ class Cells:
         return np.asarray(held, dtype=np.float64)
 
     def smooth(self, density: Floats) -> Floats:
-        """Return a density of which a little went over to each neighbouring cell.
+        """Return a density of which each cell has passed a little to its neighbours.
 
-        Cells that no report can tell apart stay alike; a few large ones are left as they are.
+        Cells that no report can distinguish stay equal; a few large cells are not smoothed.
         """
         apart = self.inside.size // math.prod(self.blocks or (1,))
         if isinstance(self.domain, Categories) or apart <= _FEW_CELLS:
@@ -125,7 +127,7 @@ class Cells:
 
     @cached_property
     def _blurred(self) -> Floats:
-        """Return what of an even density stays, so that the border keeps what it cannot give."""
+        """Return what an even density becomes, to correct for cells at the border."""
         if math.prod(self.blocks) > 1:
             small = _blur(
                 np.ones([n // b for n, b in zip(self.inside.shape, self.blocks, strict=True)])
@@ -157,18 +159,18 @@ def _blur(grid: Floats) -> Floats:
 _FEW: Final = 1_200  # cells below `_LOUD`
 _MANY: Final = 2_304
 _LINE: Final = 512  # cells of a line
-_LOUD: Final = 4.0  # the local ε from which finer cells are worth their time
+_LOUD: Final = 4.0  # the local ε from which finer cells are worth the time
 _PAIRS: Final = 1 << 17  # of a report and a place at a time
 _MOST_NAMES: Final = 1 << 16
 _STEPS: Final = 800
-_STILL: Final = 0.002  # in nats of the whole batch: a step that gains less is the last
-_EVEN_SHARE: Final = 0.01  # of a prior, so that no place is ever thought impossible
+_STILL: Final = 0.002  # nats of the whole batch: a step that gains less is the last
+_EVEN_SHARE: Final = 0.01  # mixed into a prior, so that no place is impossible
 
 Bins = NDArray[np.intp]
 
 
 class Mechanism(Protocol):
-    """What is needed of a randomizer; its contract says what each is."""
+    """The part of the randomizer contract that this file needs."""
 
     @property
     def domain(self) -> Any:
@@ -188,7 +190,7 @@ class Mechanism(Protocol):
 
     @property
     def near(self) -> "Near | None":
-        """Return the branch that tells something, if it is uniform on a box of reports."""
+        """Return the branch that depends on the value, if it is uniform on a box of reports."""
 
     def density(self, reports: Any, points: Points) -> Floats:
         """Return how likely each report is from each point."""
@@ -196,10 +198,10 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True)
 class Near:
-    """The branch of a mechanism that tells something: uniform on a box of reports.
+    """The branch of a mechanism that depends on the value: uniform on a box of reports.
 
     With probability `mixing` a report is uniform within `reach` of `centers(point)` along each
-    axis, else between the least and the largest report.
+    axis, else uniform between the least and the largest report.
     """
 
     mixing: float
@@ -271,7 +273,7 @@ Channel = BoxChannel | DenseChannel
 
 
 def cells_for(mechanism: Mechanism) -> Cells:
-    """Return cells that are as fine as the reports of a mechanism can tell apart."""
+    """Return cells that are as fine as the reports of a mechanism can distinguish."""
     most = _MANY if mechanism.epsilon >= _LOUD else _FEW
     if mechanism.near is None:
         most //= 2  # the whole matrix is needed
@@ -283,7 +285,7 @@ def cells_for(mechanism: Mechanism) -> Cells:
 
 
 def channel_of(mechanism: Mechanism, cells: Cells) -> BoxChannel | None:
-    """Return the channel of a mechanism whose branches are boxes; none of another."""
+    """Return the channel of a mechanism whose branches are boxes; None for any other."""
     if mechanism.near is None:
         return None
     matrices, shares = [], []
@@ -304,7 +306,7 @@ def binned(mechanism: Mechanism, reports: Any, cells: Cells) -> tuple[Channel, B
     """Return the channel for a batch, and the bin of each report."""
     boxes = channel_of(mechanism, cells)
     if len(reports) and not ((mechanism.low <= reports) & (reports <= mechanism.high)).all():
-        raise Misuse("there are reports that the mechanism does not give from any place")
+        raise Misuse("some reports are impossible: the mechanism does not give them from any place")
     edges = [
         _edges(mechanism, cells, min(axis, len(cells.axes) - 1))
         for axis in range(len(mechanism.low))
@@ -316,7 +318,7 @@ def binned(mechanism: Mechanism, reports: Any, cells: Cells) -> tuple[Channel, B
     which = np.ravel_multi_index(tuple(index), [len(ends) - 1 for ends in edges])
     if boxes is not None:
         return boxes, which
-    # A bin stands for the least of its reports, whatever the order in which they came.
+    # The least report of a bin represents it, so the order of the reports does not matter.
     order = np.lexsort((*reports.T[::-1], which))
     _, first, where = np.unique(which[order], return_index=True, return_inverse=True)
     bins = np.empty_like(which)
@@ -328,7 +330,7 @@ def _edges(mechanism: Mechanism, cells: Cells, axis: int) -> Points:
     """Return where the bins of reports along an axis begin, and where the last one ends."""
     low, high = int(mechanism.low[axis]), int(mechanism.high[axis]) + 1
     most = len(cells.axes[axis])
-    if len(mechanism.low) < len(cells.axes):  # the numbers of a report are no coordinates
+    if len(mechanism.low) < len(cells.axes):  # the numbers of a report are not coordinates
         most = _MOST_NAMES
     count = min(high - low, most)
     return np.asarray(np.rint(np.linspace(low, high, count + 1)), dtype=np.int64)
@@ -350,7 +352,7 @@ def _rows(mechanism: Mechanism, reports: Any, points: Points) -> Floats:
 def learn(channel: Channel, counts: Floats, cells: Cells, start: Floats) -> Floats:
     """Return the share of people in each cell that explains the counts of the bins best.
 
-    What is smoothed is the ratio to `start`, so that a prior keeps its edges.
+    The ratio to `start` is smoothed, so that a prior keeps its edges.
     """
     total = counts.sum()
     shares = counts / total
@@ -369,10 +371,10 @@ def learn(channel: Channel, counts: Floats, cells: Cells, start: Floats) -> Floa
 
 
 def gained(channel: Channel, bins: Bins, cells: Cells, start: Floats) -> float:
-    """Return how much better than `start` half of a batch explains the other, in nats.
+    """Return by how many nats half of a batch explains the other half better than `start`.
 
-    Both halves learn and both judge. They are drawn from the sorted batch by a fixed seed, so the
-    order of the reports changes nothing. Above 0 there is something to learn from.
+    Each half learns once and judges once. They are drawn from the sorted batch by a fixed seed, so
+    the order of the reports changes nothing. Above 0 there is something to learn.
     """
     count = len(channel.forward(start))
     first = seeded(len(bins)).uniforms(len(bins)) < 0.5
@@ -395,19 +397,24 @@ def never_zero(density: Floats, cells: Cells) -> Floats:
     return np.asarray((1 - _EVEN_SHARE) * density / density.sum() + _EVEN_SHARE * cells.even)
 
 
-# HOUSE-DOC randomizers.reading: 'Reading a batch of reports by the density of people that the batch itself shows.\n\nEach report is read as the median (or the mean) of where its value can have been, if people are\nspread as all reports together say. It is an estimator of the batch: permuted reports get permuted\nestimates, and the same batch always gets the same ones. A batch that is too small to learn from\nis read plainly, and so is a grid of a few large cells; `Reading.words` says so.\n'
+# -- decoding a batch by the density that the batch itself shows
+#
+# The estimate of a report is the posterior median (or mean) of its value, under the density of all
+# reports together. It is an estimator of the batch: permuted reports get permuted estimates, and
+# the same batch always gets the same ones. In a batch too small to learn from, and with a grid of a
+# few large cells, each report is decoded by itself; `DecodedBatch.words` says which.
 LEARNED: Final = ("learned", "learned-mean")
-"""Ways to read that look at the whole batch: by the median, which makes the mean distance small,
-and by the mean, which makes the mean squared distance small."""
-DIMENSIONS: Final = 3  # beyond, cells are too coarse to say anything
-_PARTS: Final = 9  # of a grid: with fewer, a learned reading can be worse than a plain one
+"""Decoders that use the whole batch: by the median, which minimises the mean distance, and by the
+mean, which minimises the mean squared distance."""
+DIMENSIONS: Final = 3  # with more, cells are too coarse to say anything
+_PARTS: Final = 9  # cells of a grid: with fewer, a learned decoder can be worse than a plain one
 _ENOUGH: Final = 2.0  # nats by which half of a batch must explain the other better
 _ROUNDS: Final = 8  # of Weiszfeld's iteration
 _CHUNK: Final = 1 << 18  # pairs of a bin and a cell at a time
 
 
 class Weights(Protocol):
-    """A prior, as far as reading needs it."""
+    """The part of a prior that decoding needs."""
 
     def on(self, cells: Cells) -> Floats:
         """Return its weight in each cell."""
@@ -415,18 +422,18 @@ class Weights(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DecodedBatch:
-    """How a batch was read.
+    """A batch, decoded by the density of people that it shows.
 
     Attributes:
         places: one per report on the unit ball, (n, d); on categories the position of a label,
-            (n, 1). None if a report by itself is to be read plainly: the batch was too small to
-            learn from, there was no prior, and the mechanism has a formula for even people.
-        density: the share of people in each cell by which reports were read.
+            (n, 1). None if each report should be decoded by itself: the batch was too small to
+            learn from, there was no prior, and the mechanism has a formula for an even density.
+        density: the share of people in each cell under which reports were decoded.
         cells: the cells.
-        gain: in nats, how much better half of the batch explains the other half than the prior
-            (people spread evenly if there is none) does.
+        gain: by how many nats half of the batch explains the other half better than the prior
+            (or an even density) does.
         learned: whether that was enough to learn from.
-        given: whether there was a prior.
+        has_prior: whether there was a prior.
     """
 
     places: Floats | None
@@ -434,16 +441,16 @@ class DecodedBatch:
     cells: Cells
     gain: float
     learned: bool
-    given: bool
+    has_prior: bool
 
     @property
     def words(self) -> str:
-        """Say how the batch was read."""
+        """Return in words how the batch was decoded."""
         if self.learned:
-            return "read by the density of people that the reports themselves show"
-        if self.given:
-            return "too few reports to learn where people are; read by the prior alone"
-        return "too few reports, or cells, to learn where people are; each was read by itself"
+            return "decoded by the density of people that the reports themselves show"
+        if self.has_prior:
+            return "too few reports to learn where people are; decoded by the prior alone"
+        return "too few reports, or cells, to learn where people are; each was decoded by itself"
 
 
 def decode_batch(
@@ -452,18 +459,18 @@ def decode_batch(
     *,
     mean: bool = False,
     prior: Weights | None = None,
-    known: bool = False,
+    prior_is_exact: bool = False,
 ) -> DecodedBatch:
-    """Read a batch by the density that it shows, starting from a prior if there is one.
+    """Decode a batch by the density that it shows, starting from a prior if there is one.
 
-    If the prior is `known` to be right, nothing is learned besides.
+    Nothing is learned from the batch if the prior is exact.
     """
     cells, has_prior = cells_for(mechanism), prior is not None
     start = cells.even if prior is None else never_zero(prior.on(cells), cells)
     if len(reports) == 0:
-        return DecodedBatch(None, start, cells, gain=-np.inf, learned=False, given=has_prior)
+        return DecodedBatch(None, start, cells, gain=-np.inf, learned=False, has_prior=has_prior)
     channel, bins = binned(mechanism, reports, cells)
-    gain = -np.inf if known else gained(channel, bins, cells, start)
+    gain = -np.inf if prior_is_exact else gained(channel, bins, cells, start)
     learned = gain > _ENOUGH and (has_prior or not too_coarse(mechanism))
     density, places = start, None
     if learned:
@@ -473,11 +480,11 @@ def decode_batch(
     if learned or has_prior or mechanism.near is None:
         distinct, where = np.unique(bins, return_inverse=True)
         places = posterior(channel, distinct, cells, density, mean=mean)[where]
-    return DecodedBatch(places, density, cells, gain=gain, learned=learned, given=has_prior)
+    return DecodedBatch(places, density, cells, gain=gain, learned=learned, has_prior=has_prior)
 
 
 def too_coarse(mechanism: Mechanism) -> bool:
-    """Return whether reports name one of a few large cells, which tells too little of people."""
+    """Return whether reports name one of a few large cells, too few to learn a density from."""
     if isinstance(mechanism.domain, Categories) or mechanism.near is None or mechanism.near.reach:
         return False
     return bool(np.prod(mechanism.high - mechanism.low + 1.0) < _PARTS)
@@ -486,7 +493,7 @@ def too_coarse(mechanism: Mechanism) -> bool:
 def posterior(
     channel: Channel, bins: Bins, cells: Cells, density: Floats, *, mean: bool = False
 ) -> Floats:
-    """Return where a report of each bin is read, on the unit ball; on categories, which label."""
+    """Return the estimate for each bin, on the unit ball; on categories, the label's position."""
     middle = _middle(cells, mean=mean)
     estimates = np.empty((len(bins), cells.places.shape[1]))
     size = max(1, _CHUNK // len(density))
@@ -499,10 +506,10 @@ def posterior(
 def batch_belief(
     mechanism: Mechanism, reports: Any, *, prior: Weights | None = None
 ) -> tuple[Bins, Floats, Floats]:
-    """Return what a batch says of where each of its values can have been.
+    """Return the posterior of each value of a batch, under the density that it shows or a prior.
 
-    That is the kind of each report, (n,), how likely each kind makes each place, (kinds, m), and
-    the places on the unit ball, (m, d), under the density that the batch shows or the prior.
+    That is the kind of each report, (n,), the probability of each place given each kind,
+    (kinds, m), and the places on the unit ball, (m, d).
     """
     decoded = decode_batch(mechanism, reports, prior=prior)
     channel, bins = binned(mechanism, reports, decoded.cells)
@@ -511,13 +518,13 @@ def batch_belief(
 
 
 def _weights(channel: Channel, bins: Bins, density: Floats) -> Floats:
-    """Return how likely each cell is behind a report of each bin, (bins, cells)."""
+    """Return the posterior probability of each cell given each bin, (bins, cells)."""
     weights = channel.likely(bins) * density
     return np.asarray(weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300))
 
 
 def _middle(cells: Cells, *, mean: bool) -> Callable[[Floats], Floats]:
-    """Return what reads rows of weights on the cells as places."""
+    """Return the function from rows of weights on the cells to places."""
     places = cells.places
     if isinstance(cells.domain, Categories):
         return lambda weights: weights.argmax(axis=1)[:, None].astype(np.float64)
@@ -544,8 +551,8 @@ def _line_median(weights: Floats, places: Floats) -> Floats:
 def geometric_median(weights: Floats, places: Floats) -> Floats:
     """Return for each row of weights the place with the least mean distance (Weiszfeld).
 
-    A cell is no point: within it people are some way apart, which also keeps the iteration from
-    getting stuck on a middle.
+    People within a cell are some distance apart; taking that into account also keeps the iteration
+    from getting stuck at the middle of a cell.
     """
     span = np.ptp(places, axis=0)
     blur = float(np.prod(np.maximum(span, 1e-300)) / len(places)) ** (2 / places.shape[1]) / 16
