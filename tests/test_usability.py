@@ -61,7 +61,7 @@ SIMULATE = [
     ((*BOTH, "--epsilon", "-1"), "--epsilon is a number above 0"),
     ((*BOTH, "--epsilon", "nan"), "--epsilon is a number above 0"),
     ((*BOTH, "--epsilon", "inf"), "--epsilon is a number above 0"),
-    ((*BOTH, "--epsilon", "100"), "protects nothing; ask for at most 64"),
+    ((*BOTH, "--epsilon", "100"), "`epsilon` must be at most 64"),
     ((*BOTH, "--delta", "0"), "delta must lie between 0 and 1"),
     ((*BOTH, "--delta", "1"), "delta must lie between 0 and 1"),
     ((*BOTH, "--box", "31,121"), "--box takes 4 numbers by comma, such as 31.0,121.2"),
@@ -71,7 +71,7 @@ SIMULATE = [
     ((*BOTH, "--corrupted", "1,2,3"), "--corrupted is a number, or one per group"),
     ((*BOTH, "--corrupted", "3"), "corrupted of 3 people leave nobody to protect"),
     (("one.csv", "drivers.csv"), "nobody hides in a crowd of one"),
-    (("riders.csv", "--task", "neighbours", "--radius", "-5"), "radius must be a positive number"),
+    (("riders.csv", "--task", "neighbours", "--radius", "-5"), "`radius` must be a positive number"),
     (
         ("riders.csv", "--task", "neighbours", "--radius", "5", "--limit", "0"),
         "a limit of at least 1",

@@ -133,12 +133,12 @@ def test_answers_that_name_people_need_everybody_to_speak() -> None:
     matching = task_from({"name": "least-cost-matching", "groups": ["riders", "cars"]})
     suite = suite_named("x25519")
     keys = RoleKeys.draw(suite=suite, shufflers=1, entropy=seeded(1))
-    with pytest.raises(Misuse, match="everybody has to speak"):
+    with pytest.raises(Misuse, match="everybody must report"):
         keys.agree(plans, task=matching, name="wrong", suite=suite)
     names_nobody = type("Quiet", (type(matching),), {"exposed": lambda *_: ((0, 0), (0, 0))})
     quiet = names_nobody(groups=("riders", "cars"))
     signed = keys.agree(plans, task=quiet, name="wrong", suite=suite)
-    with pytest.raises(Refused, match="everybody has to speak"):
+    with pytest.raises(Refused, match="everybody must report"):
         examine(
             signed,
             group="riders",

@@ -1,10 +1,10 @@
-"""Tries to refute that a task is permutation-equivariant, and tells how when it can.
+"""Searches for a counterexample to the permutation equivariance of a task.
 
-Reports are drawn in general position, on a coarse lattice (ties) and all equal, for groups that are
-empty, of one person, and larger. The task must answer permuted reports with permuted answers:
-numbers move, references move and are renamed. Two differences are excused: another optimum with the
-same objective, and equal reports that swapped their answers. What fails is made as small as can be
-by dropping reports. Sees what a task sees. Paper, definition of permutation-equivariance.
+Reports are drawn in general position, on a coarse lattice (for ties) and all equal, for groups that
+are empty, of one person, and larger. The task must answer permuted reports with permuted answers:
+numbers move, references move and are renamed. Two differences are allowed: another optimum with the
+same objective, and equal reports that swapped their answers. A counterexample is made as small as
+possible by dropping reports. Paper, definition of permutation-equivariance.
 
     >>> from coatcheck.tasks.equivariance import check_equivariance
     >>> from coatcheck.tasks.neighbours import Neighbours
@@ -31,14 +31,14 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """What a task is shown in one trial, and the order in which it is shown again."""
+    """The reports of one trial, and the order in which the task gets them the second time."""
 
     estimates: list[Floats]
     notes: list[Notes] | None
     orders: list[Positions]
 
     def without(self, group: int, report: int) -> "Reports":
-        """The same with one report less."""
+        """Return the same reports without one."""
         orders = list(self.orders)
         left = orders[group][orders[group] != report]
         orders[group] = left - (left > report)
@@ -50,7 +50,7 @@ class Reports:
         )
 
     def permuted(self) -> "Reports":
-        """The reports as they are shown again."""
+        """Return the reports in their second order."""
         notes = self.notes and [n[o] for n, o in zip(self.notes, self.orders, strict=True)]
         shown = [e[o] for e, o in zip(self.estimates, self.orders, strict=True)]
         return Reports(shown, notes, self.orders)
@@ -58,7 +58,7 @@ class Reports:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Verdict:
-    """What the trials found, in words by `str`.
+    """The result of the trials; `str` gives it in words.
 
     Attributes:
         task: the name of the task.
@@ -66,7 +66,7 @@ class Verdict:
         equal: trials with exactly the permuted answers.
         tied: trials that differ by another optimum, or by a swap of equal reports.
         reason: what went wrong, or empty.
-        counterexample: the smallest reports found that show it.
+        counterexample: the smallest reports that show it, as far as the search sees.
         cured: whether the task passes when the server sorts the reports first.
     """
 
@@ -98,10 +98,10 @@ class Verdict:
 def check_equivariance(
     task: Task, *, trials: int = 120, entropy: Entropy | int = 0, draw: Draw | None = None
 ) -> Verdict:
-    """Try to refute that the task is equivariant; a seed as `entropy` tries the same reports.
+    """Search for a counterexample to equivariance; the same seed tries the same reports.
 
-    Without `draw`, reports are drawn in [-1, 1] with two numbers each, or as many as an attribute
-    `dimensions` of the task says.
+    Without `draw`, a report is two numbers in [-1, 1], or as many as the attribute `dimensions` of
+    the task says.
     """
     seed = source(entropy).seed()
     first = _trials(task, trials, seed, draw, canonical=False)
@@ -113,7 +113,7 @@ def check_equivariance(
 
 def _trials(task: Task, trials: int, seed: int, draw: Draw | None, *, canonical: bool) -> Verdict:
     if trials < 1:
-        raise Misuse(f"at least one trial is needed, got {trials}")
+        raise Misuse(f"`trials` must be at least 1, got {trials}")
     entropy = seeded(seed)
     outcomes: list[str] = []
     for trial in range(trials):
@@ -135,7 +135,7 @@ def _trials(task: Task, trials: int, seed: int, draw: Draw | None, *, canonical:
 
 
 def _drawn(task: Task, trial: int, entropy: Entropy, draw: Draw | None) -> Reports:
-    """Reports for a trial: every third on a coarse lattice, every seventh all equal."""
+    """Draw reports: every third trial on a coarse lattice, every seventh all equal."""
     sizes = [_SIZES[int(entropy.below(len(_SIZES), 1)[0])] for _ in task.groups]
     if trial < len(_SIZES):
         sizes[trial % len(sizes)] = _SIZES[trial]
@@ -165,27 +165,27 @@ def _notes(entropy: Entropy, count: int, size: int, *, few: bool) -> Notes:
 
 
 def _judge(task: Task, reports: Reports, *, canonical: bool) -> tuple[str, str]:
-    """The outcome of one trial: equal, tied or wrong, and why."""
+    """Return the outcome of one trial: equal, tied or wrong, and why."""
     estimates = [group.copy() for group in reports.estimates]
     shown = reports.permuted()
     try:
         before = _run(task, estimates, reports.notes, canonical=canonical)
         if not all(np.array_equal(a, b) for a, b in zip(estimates, reports.estimates, strict=True)):
-            return "wrong", "it changes the reports that it is given"
+            return "wrong", "it changes the reports that it gets"
         repeat = _run(task, estimates, reports.notes, canonical=canonical)
         after = _run(task, shown.estimates, shown.notes, canonical=canonical)
     except Exception as error:  # noqa: BLE001 - a stranger's task may raise anything
         prefix = "" if isinstance(error, Error) else f"it raises {type(error).__name__}: "
         return "wrong", f"{prefix}{error}"
     if not _same_answers(before, repeat):
-        return "wrong", "it answers the same reports differently when asked twice"
+        return "wrong", "it answers the same reports differently the second time"
     return _compare(task, shown, _moved(before, reports.orders), after)
 
 
 def _compare(
     task: Task, shown: Reports, expected: list[Answers], after: list[Answers]
 ) -> tuple[str, str]:
-    """Whether the answers moved with the reports, or differ in a way that is excused."""
+    """Return whether the answers moved with the reports, or differ in a way that is allowed."""
     if _same_answers(expected, after):
         return "equal", ""
     if _same_by_content(shown.estimates, shown.notes, expected, after):
@@ -205,7 +205,7 @@ def _run(
 
 
 def _moved(answers: list[Answers], orders: list[Positions]) -> list[Answers]:
-    """What the answers must be when the reports are shown in these orders."""
+    """Return the answers that reports in these orders must get."""
     names = [np.argsort(order) for order in orders]
     moved = [own.take(order) for own, order in zip(answers, orders, strict=True)]
     return [m.renamed(names[m.group]) if isinstance(m, References) else m for m in moved]
@@ -222,7 +222,7 @@ def _shrink(task: Task, reports: Reports, *, canonical: bool) -> Reports:
 
 
 def _counterexample_lines(reports: Reports, groups: tuple[str, ...]) -> list[str]:
-    """The counterexample in words."""
+    """Return the counterexample in words."""
     lines = []
     for name, estimates, order in zip(groups, reports.estimates, reports.orders, strict=True):
         places = ", ".join(str(tuple(round(float(x), 3) for x in row)) for row in estimates)
@@ -231,7 +231,7 @@ def _counterexample_lines(reports: Reports, groups: tuple[str, ...]) -> list[str
 
 
 def _same_answers(left: Sequence[Answers], right: Sequence[Answers]) -> bool:
-    """Whether everybody is told the same, numbers up to rounding."""
+    """Return whether all answers are the same, numbers up to rounding."""
     return all(_same(a, b) for a, b in zip(left, right, strict=True))
 
 
@@ -241,11 +241,11 @@ def _same_by_content(
     left: Sequence[Answers],
     right: Sequence[Answers],
 ) -> bool:
-    """Whether equal reports, taken together, are told the same of equal reports.
+    """Return whether equal reports, taken together, get the same answers about equal reports.
 
     Equal reports are interchangeable: it does not matter which of two people at one place gets
-    which answer, nor which of them an answer refers to. References are read as the reports that
-    they point to.
+    which answer, nor which of them an answer refers to. So references are compared by the content
+    of the reports that they point to.
     """
     kinds = [
         _kinds(group, notes[g] if notes is not None else None) for g, group in enumerate(estimates)
@@ -293,7 +293,7 @@ def _near(left: Floats, right: Floats) -> bool:
 
 
 def _rows(references: References, named: Positions) -> list[tuple[list[int], list[int]]]:
-    """Each report's two lists under these names, sorted unless their order means something."""
+    """Return each report's two lists under these names, sorted unless order has a meaning."""
     later = (
         np.zeros(len(references), dtype=np.int64)
         if references.second is None
@@ -309,13 +309,13 @@ def _rows(references: References, named: Positions) -> list[tuple[list[int], lis
 
 
 def _sorted_within(data: Floats, bounds: Positions) -> Floats:
-    """Rows sorted within each run of equal reports."""
+    """Sort rows within each run of equal reports."""
     parts = [data[a:b][np.lexsort(data[a:b].round(9).T[::-1])] for a, b in pairwise(bounds)]
     return np.concatenate([data[:0], *parts]) if data.shape[1] else data
 
 
 def _kinds(estimates: Floats, notes: Notes | None) -> Positions:
-    """A number for each report, equal for equal reports."""
+    """Return a number for each report, equal for equal reports."""
     content = estimates if notes is None else np.concatenate([estimates, notes], axis=1)
     if not len(content):
         return np.empty(0, dtype=np.int64)

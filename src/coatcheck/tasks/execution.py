@@ -1,9 +1,9 @@
-"""How the server runs a task: in canonical order, and with its promises checked.
+"""Runs a task: in canonical order, whole or by region, and with its promises checked.
 
-Reports reach the server in a random order, so an answer that depends on that order would depend on
-chance. Therefore the reports are sorted by content before the task sees them. Every deterministic
-task is then equivariant on distinct reports; equal reports stay in the shuffler's order.
-This file sees estimates and notes, never keys. Paper, problem settings.
+Reports reach the server in a random order, so an answer that depended on it would depend on
+chance. Therefore `answer` sorts the reports by content before the task sees them. Every
+deterministic task is then equivariant on distinct reports; equal reports stay in the shuffler's
+order. This file sees estimates and notes, never keys. Paper, problem settings.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,8 +27,13 @@ from coatcheck.tasks.contract import (
     check_shape,
 )
 
-# HOUSE-DOC tasks.regions: 'A task by regions: space is cut into boxes, and each is answered with those around it.\n\nA task that looks only so far (`RunsByRegion`) gives a report the same answer when it sees only the\nreports within its reach. So each region is a pure function of its own reports and of a halo, and\nregions can be answered anywhere, in any order. Sees places, never keys.\n'
-_SLACK = 1e-9  # a halo is a little wider than the reach, for the rounding of distances
+# -- a task by regions
+#
+# Space is cut into boxes. A task that looks only so far (`RunsByRegion`) answers a report the same
+# when it sees only the reports within its reach. So the answers of a region are a pure function of
+# its own reports and of a halo around them, and any worker may compute any region, in any order.
+
+_SLACK = 1e-9  # a halo is this much wider than the reach, because distances are rounded
 
 Map = Callable[[Callable[["Region"], References], Iterable["Region"]], Iterable[References]]
 
@@ -38,8 +43,8 @@ class Region:
     """Reports that are answered together.
 
     Attributes:
-        own: the positions of those who are answered, in order.
-        around: the positions of those whom the task sees: `own` and the halo, in order.
+        own: the positions of the reports that are answered, in order.
+        around: the positions of the reports that the task sees: `own` and the halo, in order.
     """
 
     own: Positions
@@ -58,15 +63,17 @@ def regions(places: Floats, *, reach: float, count: int) -> list[Region]:
 
 
 def answer_region(task: RunsByRegion, estimates: Floats, region: Region) -> References:
-    """The answers of a region's own reports; `estimates` are of those around it, in order."""
+    """Return the answers of a region's own reports, from the estimates around it, in order."""
     (answers,) = task([estimates])
     if not isinstance(answers, References):
-        raise Misuse(f"task {task.name} runs by region, so it must answer with references")
+        raise Misuse(
+            f"task {task.name} runs by region, so it must answer with references, got numbers"
+        )
     return answers.take(np.searchsorted(region.around, region.own)).renamed(region.around)
 
 
 def joined(parts: Sequence[Region], answers: Sequence[References]) -> References:
-    """The answers of all regions as those of the whole group."""
+    """Join the answers of all regions into those of the whole group."""
     indptr = np.concatenate(
         [[0], np.cumsum(np.concatenate([part_answers.counts() for part_answers in answers]))]
     )
@@ -78,12 +85,14 @@ def joined(parts: Sequence[Region], answers: Sequence[References]) -> References
 def by_regions(
     task: RunsByRegion, estimates: Floats, *, count: int, run: Map = map
 ) -> list[References]:
-    """What the task answers to the whole group, found region by region.
+    """Answer the whole group region by region.
 
-    `run` is given what to do and the regions; it may do them in other processes.
+    `run` maps the function over the regions, possibly in other processes.
     """
     if task.reach is None:
-        raise Misuse(f"task {task.name} looks at everybody: run it on the whole group")
+        raise Misuse(
+            f"task {task.name} looks at everybody; run it on the whole group, with one region"
+        )
     if not len(estimates):
         return [answer_region(task, estimates, Region(np.arange(0), np.arange(0)))]
     parts = regions(task.placed(estimates), reach=task.reach, count=count)
@@ -95,7 +104,7 @@ def _answer(task: RunsByRegion, estimates: Floats, region: Region) -> References
 
 
 def _halved(places: Floats, own: Positions, count: int) -> list[Positions]:
-    """The positions of each part, in order; no part is empty."""
+    """Return the positions of each part, in order; no part is empty."""
     if count <= 1 or len(own) <= 1:
         return [own]
     few = count // 2
@@ -120,8 +129,8 @@ def answer(
 ) -> list[Answers]:
     """Run a task on estimates, one array per group, and return one answer per report.
 
-    A task that reads notes or beliefs gets them too, if they are given. A task that runs by region
-    does so if there are to be several `regions`; `run` does them (`by_regions`).
+    A task that reads notes or beliefs gets them as well. A task that can run by region does so
+    with several `regions`, which `run` maps over (`by_regions`).
 
     *Guarantee:* the answers expose at most what `task.exposed` states; otherwise none is returned.
     """
@@ -141,7 +150,7 @@ def answer(
 
 
 def canonical_order(estimates: Floats, notes: Notes | None = None) -> Positions:
-    """The positions of the reports sorted by content: estimates first, then notes."""
+    """Return the positions of the reports sorted by content: estimates first, then notes."""
     keys = list(estimates.T)
     if notes is not None:
         keys += list(notes.T)
@@ -154,20 +163,22 @@ def _checked(task: Task, estimates: Sequence[Floats]) -> list[Floats]:
     if len(estimates) != len(task.groups):
         raise Misuse(
             f"task {task.name} has {len(task.groups)} groups {task.groups}, "
-            f"but {len(estimates)} arrays were given; give one array per group"
+            f"but got {len(estimates)} arrays; give one array per group"
         )
     groups = [np.asarray(group, dtype=np.float64) for group in estimates]
     for name, group in zip(task.groups, groups, strict=True):
         if group.ndim != 2:
-            raise Misuse(f"estimates of group {name} have shape {group.shape}; give (n, d)")
+            raise Misuse(f"estimates of group {name} must have the shape (n, d), got {group.shape}")
         if not np.all(np.isfinite(group)):
-            raise Misuse(f"estimates of group {name} are not all finite; a task needs numbers")
+            raise Misuse(
+                f"estimates of group {name} are not all finite; a task needs finite numbers"
+            )
     return groups
 
 
 def _check_notes(notes: Sequence[Notes] | None, groups: list[Floats]) -> None:
     if notes is not None and [len(note) for note in notes] != [len(group) for group in groups]:
-        raise Misuse("there must be one note per report, in arrays like the estimates")
+        raise Misuse("`notes` must have one note per report, in arrays like the estimates")
 
 
 def _sorted(
@@ -200,7 +211,9 @@ def _run(
     else:
         all_answers = list(task(groups))
     if len(all_answers) != len(groups):
-        raise Misuse(f"task {task.name} answered {len(all_answers)} groups of {len(groups)}")
+        raise Misuse(
+            f"task {task.name} answered {len(all_answers)} groups; it must answer {len(groups)}"
+        )
     sizes = tuple(len(group) for group in groups)
     for size, answers in zip(sizes, all_answers, strict=True):
         check_shape(answers, reports=size, sizes=sizes, task=task.name)
@@ -227,14 +240,14 @@ def _check_promises(task: Task, all_answers: list[Answers], groups: list[Floats]
             if numbers > size.numbers:
                 raise Refused(
                     f"task {task.name} answered with {numbers} numbers but stated {size.numbers}; "
-                    "a longer answer would stand out on the board, so none was given"
+                    "a longer answer would stand out on the board, so no answer is released"
                 )
             continue
         most = int(answers.counts().max(initial=0))
         if most > size.references:
             raise Refused(
                 f"task {task.name} answered with {most} references but stated {size.references}; "
-                "a longer answer would stand out on the board, so none was given"
+                "a longer answer would stand out on the board, so no answer is released"
             )
         others = (
             answers.indices != answers.owners() if answers.group == own else answers.indices > -1
@@ -242,7 +255,7 @@ def _check_promises(task: Task, all_answers: list[Answers], groups: list[Floats]
         named = int(np.bincount(answers.owners()[others], minlength=1).max(initial=0))
         if named > exposed[own][answers.group]:
             raise Refused(
-                f"task {task.name} told one person of {named} others but stated "
+                f"task {task.name} named {named} others to one person but stated "
                 f"{exposed[own][answers.group]}; the guarantee was computed from the smaller "
-                "number, so no answer was given"
+                "number, so no answer is released"
             )

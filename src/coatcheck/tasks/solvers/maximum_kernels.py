@@ -4,7 +4,7 @@ Augmenting paths are searched in depth, many in one phase (Pothen and Fan). A se
 for a column within the radius that still has room, or that was not met yet; a tree of boxes answers
 that, however many pairs there are. So a phase costs a few questions for each place, also where
 everybody is within everybody's radius. A phase in which nothing flows proves that nothing can.
-Imported only when numba is there (`compiled.available`).
+Imported only when numba is there (`solvers.available`).
 """
 
 import numpy as np
@@ -13,11 +13,12 @@ import numpy.typing as npt
 from coatcheck.tasks.contract import Floats, Positions
 from coatcheck.tasks.solvers import jit
 
+# -- pairs within a radius in the plane, and the largest matching on a graph
 
-# HOUSE-DOC tasks.maximum_kernels: 'Compiled loops of maximum matching: pairs within a radius in the plane, and matching on a graph.\n\nImported only when numba is there (`compiled.available`).\n'
+
 @jit
 def _cell(at: float, low: float, side: float, count: int) -> int:
-    """The cell along one axis; one beyond the grid for what lies outside."""
+    """Return the cell along one axis; one beyond the grid for what lies outside."""
     return int(min(max(np.floor((at - low) / side), -1.0), float(count)))
 
 
@@ -25,7 +26,7 @@ def _cell(at: float, low: float, side: float, count: int) -> int:
 def into_cells(
     columns: Floats, low: Floats, side: float, shape: tuple[int, int]
 ) -> tuple[Positions, Positions]:
-    """Columns sorted by cell, and where each cell begins."""
+    """Return the columns sorted by cell, and where each cell begins."""
     cells = np.empty(len(columns), dtype=np.int64)
     begins = np.zeros(shape[0] * shape[1] + 1, dtype=np.int64)
     for j in range(len(columns)):
@@ -53,7 +54,7 @@ def within(
     shape: tuple[int, int],
     square: float,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The bounds and indices of every row's columns whose squared distance is at most `square`.
+    """Return bounds and indices of every row's columns at squared distance at most `square`.
 
     `places` are the columns in the order of their cells. Cells are wider than the radius, so a
     column that near lies in the row's own cell or in one that touches it.
@@ -182,7 +183,7 @@ _DEPTH = 64
 
 @jit
 def _boxes(columns: Floats) -> tuple[Floats, Floats, Positions]:
-    """A heap of boxes around columns, eight in each of the lowest; and how many each has."""
+    """Return a heap of boxes around columns, eight in each of the lowest; and how many each has."""
     first = 1
     while first * _LEAF < len(columns):
         first *= 2
@@ -222,7 +223,7 @@ def _first(
     counted: Positions,
     turn: int,
 ) -> int:
-    """A column within the radius of which something is counted, or -1."""
+    """Return a column within the radius of which something is counted, or -1."""
     stack = np.empty(_DEPTH, dtype=np.int64)
     stack[0] = 1
     depth, first = 1, len(inside) // 2
@@ -257,7 +258,7 @@ def _first(
 
 @jit
 def _merged(flows: Flows, count: int, head: Positions, rows: int) -> tuple[Flows, int]:
-    """The flows with each pair once, and with room for more; sets each column's first."""
+    """Return the flows with each pair once, and with room for more; sets each column's first."""
     room = 2 * (count + rows + len(head))
     merged = (
         np.empty(room, np.int64),
@@ -286,7 +287,7 @@ def _merged(flows: Flows, count: int, head: Positions, rows: int) -> tuple[Flows
 
 @jit
 def _longer(flows: Flows, count: int) -> Flows:
-    """The flows in arrays with room for so many, and as many again."""
+    """Return the flows in arrays with room for so many, and as many again."""
     larger = (
         np.empty(2 * count, np.int64),
         np.empty(2 * count, np.int64),
