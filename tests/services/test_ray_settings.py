@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from certificates import certify
 from coatcheck import __version__
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.services.ray_runner import do_part, environment, probe
 from coatcheck.services.settings import RaySettings, Settings, ShufflerSettings, read_settings
 from coatcheck.services.worker_pools import check_runner, elsewhere
-from ray_stages import whose
+from support.certificates import certify
+from support.ray_stages import whose
 
 
 def test_a_node_that_anybody_may_use_does_nothing(
@@ -69,7 +69,7 @@ def test_a_service_does_not_start_without_ray_or_token(
         check_runner(settings)
     token = tmp_path / "token"
     token.write_text("")
-    with pytest.raises(Refused, match="can be read by others"):
+    with pytest.raises(Refused, match="other users can read"):
         check_runner(settings)
     token.chmod(0o600)
     with pytest.raises(Misuse, match="is empty"):
