@@ -17,7 +17,7 @@ categories by whether they are the same; a weight per number says how much a dif
     >>> people = np.array([[0.0, 1], [0.1, 2], [0.3, 1]])  # a number, and one of three labels
     >>> (answers,) = Similar(limit=1, labels=(0, 3))([people])
     >>> [answers.of(i).tolist() for i in range(3)]
-    [[2], [2], [0]]
+    [[2], [0], [0]]
 """
 
 from collections.abc import Sequence
