@@ -173,7 +173,7 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
             raise ValueError(_NO_CLUSTER)
         if self.runner == "ray" and self.store == "memory:":
             raise ValueError(
-                '`runner = "ray"` cannot use the store `memory:`: nodes share no memory'
+                '`runner = "ray"` cannot use the store `memory:`, which no other node sees'
             )
 
     @property
