@@ -33,7 +33,7 @@ from coatcheck.protocol.wire.batches import PART, capacity_of_part
 from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.protocol.wire.messages import PayloadFormat
 from coatcheck.randomizers import CodebookResponse, Prior, Randomizer, choose, from_draft
-from coatcheck.randomizers.composed import heard, speaker
+from coatcheck.randomizers.composed import spoken_reports, without_coin
 from coatcheck.services import clock
 from coatcheck.services.settings import ServerSettings, keyring_of
 from coatcheck.services.telemetry import log, place_of
@@ -312,7 +312,9 @@ def learn_density(
     densities: dict[str, Density] = {}
     for group, randomizer, own in zip(round_.terms.groups, randomizers, reports, strict=True):
         try:
-            prior = Prior.learned_from([(speaker(randomizer), heard(randomizer, own)[1])])
+            prior = Prior.learned_from(
+                [(without_coin(randomizer), spoken_reports(randomizer, own)[1])]
+            )
         except Misuse:
             continue  # too few, or of a mechanism that shows no density
         if isinstance(randomizer.domain, Box | Ball):
