@@ -87,7 +87,7 @@ class Leadership:
             self.answers = False
             self.failed(str(error))
         except Misuse as error:
-            self.answers, self._prepared, self._strange = False, None, self._other_folder + 1
+            self.answers, self._prepared, self._other_folder = False, None, self._other_folder + 1
             # For the rest of its lease a dead process counts as leading; after that it is alive.
             if self._other_folder > _RENEWALS * 2:
                 self.failed(str(error))

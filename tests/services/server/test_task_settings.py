@@ -43,7 +43,7 @@ def test_the_direction_comes_from_the_file_and_is_not_in_the_terms(tmp_path: Pat
     gradients = np.eye(3)
     (told,) = task_of(WORK, settings(tmp_path))([gradients])
     assert told.take(np.array([0])) is not None
-    with pytest.raises(Misuse, match="no direction to judge gradients by"):
+    with pytest.raises(Misuse, match="no `direction` to judge gradients by"):
         task_of(WORK, settings(tmp_path, private_task_parameters=""))([gradients])
 
 
@@ -52,7 +52,7 @@ def test_the_direction_comes_from_the_file_and_is_not_in_the_terms(tmp_path: Pat
     [
         ("{", 0o600, "is no file of task parameters"),
         ('{"learning": 3}', 0o600, "is no file of task parameters"),
-        ('{"learning": {"direction": [1.0]}}', 0o600, "the direction must have 3 numbers"),
+        ('{"learning": {"direction": [1.0]}}', 0o600, "`direction` must have 3 numbers"),
         ('{"learning": {"compass": 1}}', 0o600, "does not take these parameters"),
         ("{}", 0o644, "other users can read"),
     ],
