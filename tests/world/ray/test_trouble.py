@@ -90,7 +90,7 @@ def test_errors_of_a_node_are_told_as_they_are(some: Parts) -> None:
 def test_nobody_at_the_address_is_told_and_mended(some: Parts, tmp_path: Path) -> None:
     """At once, though Ray would wait for minutes; an address in a file is read at each try."""
     some.use(address="@head")
-    with pytest.raises(Unavailable, match="head is not there yet"):
+    with pytest.raises(Unavailable, match="head does not exist yet"):
         some.run(whose, [(1,)])
     (tmp_path / "head").write_text("127.0.0.2:1\n")
     with pytest.raises(
