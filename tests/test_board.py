@@ -1,4 +1,4 @@
-"""The board: append-only, and caught when it shows two faces."""
+"""The board: append-only, and caught when it equivocates."""
 
 from dataclasses import replace
 
@@ -180,7 +180,7 @@ def test_a_growing_log_is_consistent() -> None:
     assert before.size == 13
 
 
-def test_two_faces_are_caught() -> None:
+def test_equivocation_is_caught() -> None:
     """A board that shows two people different bulletins or letters cannot connect the two logs."""
     texts = [letter(n) for n in range(4)]
     honest = shown(*texts)

@@ -116,7 +116,7 @@ def test_a_refusal_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
-    """Other terms at the same address are two faces, before and after joining."""
+    """Other terms at the same address are an equivocation, before and after joining."""
     path, peers = tmp_path / "ticket", First()
     mine = visit(path, peers)
     asyncio.run(mine.offer())
@@ -239,7 +239,7 @@ def test_letters_are_counted_before_they_leave_and_read_once(tmp_path: Path) -> 
     assert asyncio.run(visit(path, peers).read()).refused == {"Replayed": 1}
 
 
-def test_a_ticket_of_other_terms_is_two_faces(tmp_path: Path) -> None:
+def test_a_ticket_of_other_terms_is_an_equivocation(tmp_path: Path) -> None:
     """What the shuffler shows must be what the ticket was made for."""
     path = tmp_path / "ticket"
     first, mine = visit(path, First()), visit(path, First())

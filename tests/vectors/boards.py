@@ -104,9 +104,9 @@ def _logged() -> list[Case]:
     forged = Checkpoint(len(tree), tree.root()).sign(pairs(SERVER).signing.sign).hex()
     return [
         case("logged", "logged", given(1), fields={"size": 3, "root": tree.root().hex()}),
-        case("logged: other terms", "logged", given(0), "two-faces"),
-        case("logged: not the terms", "logged", given(2), "two-faces"),
-        case("logged: no path", "logged", given(1, path=[]), "two-faces"),
+        case("logged: other terms", "logged", given(0), "equivocation"),
+        case("logged: not the terms", "logged", given(2), "equivocation"),
+        case("logged: no path", "logged", given(1, path=[]), "equivocation"),
         case("logged: not the board", "logged", given(1, checkpoint=forged), "bad-signature"),
     ]
 

@@ -40,7 +40,7 @@ OUTCOMES: dict[type[Exception], str] = {
     BadKey: "bad-key",
     BadSignature: "bad-signature",
     Unsealable: "unsealable",
-    Equivocation: "two-faces",
+    Equivocation: "equivocation",
     Misuse: "misuse",
     Refused: "refused",
     Unavailable: "unavailable",
