@@ -16,12 +16,12 @@ from hypothesis.stateful import run_state_machine_as_test as run
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.outcomes import end_due
+from coatcheck.protocol.outcomes import outcome_due
 from coatcheck.services.person.store import TicketFile
 from endings import ENDS, SMALL, shown
 from rounds import OPENS, SQUARE, SmallRound
 
-DUE = end_due(SMALL.round)
+DUE = outcome_due(SMALL.round)
 SEEN = Counter[str]()
 
 
@@ -29,7 +29,7 @@ def paid(missing: int | None) -> float:
     """What a ledger with one round shows, if so many people of its crowd were missing."""
     book = Ledger.open(Path(tempfile.mkdtemp()) / "ledger", epsilon=9.0, delta=1e-2)
     book.spend(SMALL.invitations[0].guarantee, round_id="r")
-    return book.settle("r", missing=missing)
+    return book.record_outcome("r", missing=missing)
 
 
 PROMISE, LOCAL = paid(0), paid(None)

@@ -201,8 +201,8 @@ def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="name"):
         book.spend(promise(), round_id="")
     with pytest.raises(Misuse, match="not in"):
-        book.settle("unknown")
+        book.record_outcome("unknown")
     with pytest.raises(Misuse, match="whole number"):
-        book.settle("unknown", missing=-1)
+        book.record_outcome("unknown", missing=-1)
     with pytest.raises(Misuse, match="yourself"):
         book.spend(promise(), round_id="r", together=0)

@@ -12,7 +12,7 @@ from coatcheck.errors import BadSignature, Equivocation, Misuse, Refused, Unavai
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board, Record
 from coatcheck.protocol.client import Limit
-from coatcheck.protocol.outcomes import end_due
+from coatcheck.protocol.outcomes import outcome_due
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.services.person.session import Session
 from coatcheck.services.person.store import TicketFile
@@ -204,7 +204,7 @@ def test_waiting_for_answers_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for peers.phase in ("released", "abandoned"):
         with pytest.raises(Unavailable, match="has not ended, and must by"):
             asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
-    monkeypatch.setattr(time, "time", lambda: float(end_due(SMALL.round)))
+    monkeypatch.setattr(time, "time", lambda: float(outcome_due(SMALL.round)))
     with pytest.raises(Refused, match="the server 'server' owes it"):
         asyncio.run(visit(path, peers).collect(patience=600.0))
     peers.away = True

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from coatcheck.protocol.envelope import Purpose, binding
 from coatcheck.protocol.log.merkle import Tree
-from coatcheck.protocol.outcomes import FEW_REPORTS, FEW_TRAPS, LATE, TASK, abandoned
+from coatcheck.protocol.outcomes import FEW_REPORTS, FEW_TRAPS, LATE, TASK, abandonment
 from coatcheck.protocol.wire.bulletins import (
     ANSWERED,
     REFUSED,
@@ -112,7 +112,7 @@ def _logged() -> list[Case]:
 
 
 def _ended(reason: int, *, who: int, signer: int) -> bytes:
-    word = abandoned(kinds.the_round(), reason=reason, who=who)
+    word = abandonment(kinds.the_round(), reason=reason, signer=who)
     return word.signed(pairs(signer).signing.sign).encode()
 
 

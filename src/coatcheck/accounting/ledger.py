@@ -3,8 +3,8 @@
 An entry says what a round's report tells and how many people hid it, not what was reported. The
 sum allows for terms that depend on what earlier rounds gave (`budget`). `spend` must return before
 a report is sent: it writes the entry to disk, safely against crashes and against other programs,
-or refuses. `settle` charges what a round really cost, once its end is known; without a known end it
-costs its local ε from its deadline on, also if nobody runs anything for it any more.
+or refuses. `record_outcome` charges what a round really cost, once its outcome is known; without
+one the round costs its local ε from its deadline on, even if nobody runs anything for it any more.
 """
 
 import contextlib
@@ -305,7 +305,7 @@ class Ledger:
                 yourself included; nobody corrupted or exposed. *Assumes*, if above 1, that the
                 terms of those rounds are fixed in advance.
             until: when the round has ended at the latest. From then on it costs the local ε, until
-                `settle` is told how it ended. 0 means never.
+                `record_outcome` is called. 0 means never.
         """
         entry = entry_of(guarantee, round_id, digest, key, together=together, until=until)
         with alone(self._path):
@@ -332,11 +332,10 @@ class Ledger:
             self._book = after
         return total
 
-    def settle(self, round_id: str, *, missing: int | None = None) -> float:
+    def record_outcome(self, round_id: str, *, missing: int | None = None) -> float:
         """Charge a round what it really cost, once its outcome is known; give the total ε.
 
-        What a round was charged by a `settle` before is never taken back, and to tell the same
-        again changes nothing. The total may pass the limit, and no further round is taken then.
+        A charge is never taken back, and the same outcome again changes nothing. The total may pass the limit, and no further round is taken then.
 
         Args:
             round_id: the name under which the round was entered.

@@ -38,7 +38,7 @@ from coatcheck.protocol import client
 from coatcheck.protocol.agreement import (
     AgreedTerms,
     accept,
-    check_entry,
+    check_own_entry,
     countersign,
     propose,
     read_signed,
@@ -48,7 +48,7 @@ from coatcheck.protocol.agreement import (
 from coatcheck.protocol.client import Inbox, Invitation, Limit
 from coatcheck.protocol.keys import Contact, SecretKeys, read_keys, read_public
 from coatcheck.protocol.log.verification import verify_bulletin
-from coatcheck.protocol.outcomes import OUTCOMES, words
+from coatcheck.protocol.outcomes import OUTCOMES, outcome_text
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.terms import SUITES, Anybody, Round, Tokens, read_terms, suite_named
 from coatcheck.protocol.ticket import Receipt, read_ticket
@@ -141,7 +141,7 @@ def sign(
     signed = countersign(offered, keys=mine.pairs, pledged=pledged)
     for entry in read_terms(offered.document.encode()).terms.shufflers:
         if entry.verifying == mine.public.verifying:
-            check_entry(entry, url=mine.public.party.url, admission=entry.admission)
+            check_own_entry(entry, url=mine.public.party.url, admission=entry.admission)
             hint(f"you sign that you admit people by: {entry.admission.__struct_config__.tag}")
     # Stored before the signature leaves: after a crash no other version can be signed.
     write_file(
@@ -452,7 +452,7 @@ def count(raw: bytes, round_: Round) -> dict[str, Any]:
         dropped = {why: n for why, n in zip(REASONS, tally.dropped, strict=True) if n}
         groups[group.name] = {"received": tally.received, "dropped": dropped, "kept": tally.kept}
     outcome = OUTCOMES[heading.outcome]
-    return {"outcome": outcome, "why": words(heading, round_), "groups": groups}
+    return {"outcome": outcome, "why": outcome_text(heading, round_), "groups": groups}
 
 
 # HOUSE-DOC cli.inspect: '`coatcheck inspect`: what a file is, and what everybody may know of it.'

@@ -186,7 +186,7 @@ def countersign(
     return SignedTerms(signed.document, signed.server, tuple(signatures))
 
 
-def check_entry(entry: Notary, *, url: str, admission: AdmissionTerms | None = None) -> None:
+def check_own_entry(entry: Notary, *, url: str, admission: AdmissionTerms | None = None) -> None:
     """Refuse terms that give a role another address than its own, or other people to admit."""
     if entry.url != url:
         raise Refused(

@@ -271,7 +271,7 @@ _LATTICE: Final = 1152
 _Q: Final = 3329
 
 
-def usable(suite: Suite, rows: _Rows) -> _Mask:
+def usable_contacts(suite: Suite, rows: _Rows) -> _Mask:
     """Tell of each contact (n, size) whether `Contact.decode` takes it."""
     cut = suite.sealing_size
     good = _points(rows[:, cut - _POINT : cut], refused=LOW_ORDER_U, signed=False)
@@ -281,7 +281,7 @@ def usable(suite: Suite, rows: _Rows) -> _Mask:
     return good
 
 
-def addresses(suite: Suite, rows: _Rows) -> _Rows:
+def addresses_of(suite: Suite, rows: _Rows) -> _Rows:
     """Hash each contact (n, size) to its address (n, 16)."""
     label, raw, size = hashlib.sha256(address_label(suite)), rows.tobytes(), suite.contact_size
     found = bytearray()

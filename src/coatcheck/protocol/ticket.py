@@ -85,7 +85,7 @@ class Receipt:
         return cls(digest, name, content, place, raw[start : start + _PATH], raw[start + _PATH :])
 
 
-def issue(
+def issue_receipts(
     bodies: Sequence[bytes], sign: Callable[[bytes], bytes], *, entropy: Entropy
 ) -> list[bytes]:
     """Sign for everything that one commit made durable; the receipts in the order given."""

@@ -13,7 +13,7 @@ from coatcheck.protocol.agreement import AgreedTerms
 from coatcheck.protocol.keys import check_signed
 from coatcheck.protocol.log.merkle import check_consistency, check_inclusion
 from coatcheck.protocol.log.signed_notes import COSIGNATURE, LogCheckpoint, Note, NoteKey
-from coatcheck.protocol.outcomes import check_flawless, is_outcome, speaker
+from coatcheck.protocol.outcomes import check_consistent, is_outcome, signer_of
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.batches import Batch, Manifest
 from coatcheck.protocol.wire.bulletins import (
@@ -84,7 +84,7 @@ def follow(
 
 def check_heading(heading: Heading, round_: AgreedTerms) -> None:
     """Check that whoever says how this round ended signed it."""
-    check_signed(heading, speaker(heading, round_).verifying)
+    check_signed(heading, signer_of(heading, round_).verifying)
     if not heading.is_of(round_):
         raise Equivocation("this heading is for other terms than this round's")
 
@@ -158,7 +158,7 @@ def check_logged(
 def verify_bulletin(raw: bytes, round_: AgreedTerms) -> VerifiedBulletin:
     """Read a whole bulletin: order, root and the signature."""
     bulletin = Bulletin.decode(raw, round_)
-    check_signed(bulletin.heading, speaker(bulletin.heading, round_).verifying)
+    check_signed(bulletin.heading, signer_of(bulletin.heading, round_).verifying)
     return VerifiedBulletin(bulletin.heading, bulletin.entries, round=round_)
 
 
@@ -167,10 +167,10 @@ def verify_outcome(raw: bytes, round_: Round, *, before: int) -> None:
     if not is_outcome(raw, round_):
         raise Malformed("this is no end of this round: it has another size")
     heading = Bulletin.decode(raw, round_).heading
-    if heading.outcome != ABANDONED or heading.who >= before:
+    if heading.outcome != ABANDONED or heading.signer >= before:
         raise Malformed("only a shuffler before this role can end the round here")
-    check_flawless(heading, round_)
-    check_signed(heading, speaker(heading, round_).verifying)
+    check_consistent(heading, round_)
+    check_signed(heading, signer_of(heading, round_).verifying)
 
 
 def verify_entry(

@@ -49,7 +49,7 @@ class Heading(Signed):
         root: the root of the entries.
         outcome: answered, refused or abandoned.
         reason: why, one of those in `ends`.
-        who: who says and signs it: the server, or the hop of a shuffler.
+        signer: who says and signs it: `SERVER`, or the hop of a shuffler.
     """
 
     label = b"coatcheck/v1/bulletin\0"
@@ -59,23 +59,23 @@ class Heading(Signed):
     roots: tuple[bytes, ...]
     root: bytes
     reason: int = 0
-    who: int = SERVER
+    signer: int = SERVER
 
     @property
     def context(self) -> bytes:
         """A shuffler signs under another label than the server."""
-        return self.label if self.who == SERVER else _END
+        return self.label if self.signer == SERVER else _END
 
     def body(self) -> bytes:
         """Write everything but the signature."""
         counts = (len(self.tallies), len(self.roots))
-        head = _HEAD.pack(self.outcome, self.reason, self.who, *counts, self.digest)
+        head = _HEAD.pack(self.outcome, self.reason, self.signer, *counts, self.digest)
         return head + encode_tallies(self.tallies) + b"".join(self.roots) + self.root
 
     @classmethod
     def decode(cls, raw: bytes) -> "Heading":
         """Read a heading that ends where `raw` ends; its signature is not checked yet."""
-        outcome, reason, who, groups, hops, digest = _HEAD.unpack(raw)
+        outcome, reason, signer, groups, hops, digest = _HEAD.unpack(raw)
         if outcome not in {ANSWERED, REFUSED, ABANDONED}:
             raise Malformed("this bulletin is of another version")
         if len(raw) != heading_size(groups, hops):
@@ -85,7 +85,7 @@ class Heading(Signed):
         *roots, root = (
             raw[at : at + HASH_SIZE] for at in range(end, len(raw) - SIGNATURE_SIZE, HASH_SIZE)
         )
-        parts = (outcome, digest, tallies, tuple(roots), root, reason, who)
+        parts = (outcome, digest, tallies, tuple(roots), root, reason, signer)
         return cls(*parts, signature=raw[-SIGNATURE_SIZE:])
 
     def is_of(self, round_: Round) -> bool:
@@ -122,12 +122,12 @@ class Bulletin:
         roots: Sequence[bytes],
         *,
         reason: int = 0,
-        who: int = SERVER,
+        signer: int = SERVER,
     ) -> "Bulletin":
         """Sort the entries and compute their root; the heading is still to be signed."""
         ordered = tuple(tuple(sorted(group)) for group in entries)
         root = tree_of(ordered).root()
-        parts = (outcome, digest, tuple(tallies), tuple(roots), root, reason, who)
+        parts = (outcome, digest, tuple(tallies), tuple(roots), root, reason, signer)
         return cls(Heading(*parts), ordered)
 
     @cached_property

@@ -14,12 +14,12 @@ from typing import BinaryIO, Final, TypeVar, cast
 from coatcheck.errors import Error, Refused
 from coatcheck.protocol.agreement import (
     SignedTerms,
-    check_entry,
+    check_own_entry,
     read_signed,
     verify_signatures,
     write_signed,
 )
-from coatcheck.protocol.board import Board, Crowded, NotShown, Source
+from coatcheck.protocol.board import Board, LetterLimitReached, NotShown, PageSource
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.log.merkle import KeyValueStore, TileCache
 from coatcheck.protocol.terms import Round, read_terms
@@ -118,7 +118,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """Say what the board has of a round."""
         round_ = await self.found(digest)
         record = await self.read(lambda log: log.record(round_.digest))
-        shown, letters = (False, 0) if record is None else (record.end is not None, record.letters)
+        shown, letters = (False, 0) if record is None else (record.outcome is not None, record.letters)
         return BoardRoundStatus(
             round=round_.terms.round, digest=digest, shown=shown, letters=letters
         )
@@ -132,7 +132,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             raise Problem("forbidden", "this board does not know the server of these terms")
         if not self.keyring.has(round_.terms.board.verifying):
             raise Problem("refused", "these terms name another board")
-        check_entry(round_.terms.board, url=self.url)
+        check_own_entry(round_.terms.board, url=self.url)
         await self.write(self.store.admit, round_.digest, write_signed(body))
         self._know(round_)
         clock.reach("board.admitted")
@@ -149,7 +149,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             await spool_delivery(
                 wire, digest=round_.digest, sender=sender, limit=limit, into=cast("BinaryIO", file)
             )
-            await self._end(round_, cast("Source", file))
+            await self._end(round_, cast("PageSource", file))
         return Nothing()
 
     async def take_end(self, digest: Digest, wire: Wire) -> Nothing:
@@ -159,7 +159,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         await self._end(round_, io.BytesIO(await read_body(scope, receive, limit=limit)))
         return Nothing()
 
-    async def _end(self, round_: Round, source: Source) -> None:
+    async def _end(self, round_: Round, source: PageSource) -> None:
         """Check an end and stage it, and then have it shown; one after the other."""
         self.leadership.check()
         async with self._ending:
@@ -228,7 +228,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """Have something shown; its place in the log."""
         self.leadership.check()
         found = await self.commits.add((round_, kind, raw))
-        if isinstance(found, Crowded):
+        if isinstance(found, LetterLimitReached):
             raise Problem("refused", "this address has all the letters that a round allows it")
         if isinstance(found, NotShown):
             raise Problem("closed", "letters begin when the bulletin is there")
@@ -270,13 +270,13 @@ class BoardService(Service[BoardSettings, BoardStore]):
     def _board(self, shelf: KeyValueStore, cache: TileCache | None = None) -> Board:
         # Who writes caches nothing: a transaction that fails takes its tiles back.
         each = self.settings.letters_each
-        return Board(sign=self._sign, check=_check, letters_each=each, shelf=shelf, cache=cache)
+        return Board(sign=self._sign, check=_check, letters_each=each, store=shelf, cache=cache)
 
     def load_seen(self) -> None:
         """Sign what is on the disk, which may be seen."""
         self.seen = self.look(lambda log: Seen(len(log), log.checkpoint()))
 
-    def stage(self, round_: Round, source: Source) -> Heading:
+    def stage(self, round_: Round, source: PageSource) -> Heading:
         """Check an end, and put its entries where nobody sees them yet."""
         with self.store.staging(self.leadership.fence) as shelf:
             return self._board(shelf).stage(source, round_)

@@ -27,7 +27,7 @@ from coatcheck.protocol import client, privacy_pass
 from coatcheck.protocol.agreement import SignedTerms, Trust, TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
 from coatcheck.protocol.log.verification import VerifiedBulletin
-from coatcheck.protocol.outcomes import check_owed, still_due
+from coatcheck.protocol.outcomes import check_not_overdue, pending_text
 from coatcheck.protocol.terms import PrivacyPass, Round, Tokens
 from coatcheck.protocol.ticket import Ticket, keep_receipt, keep_registered
 from coatcheck.protocol.wire.bulletins import Heading, posting_size
@@ -521,12 +521,12 @@ class Session:
         return await patiently(lambda: self._shown(fetch), patience, growth=1.3, draw=self.pause)
 
     async def _shown(self, fetch: Callable[[], Awaitable[_T]]) -> _T:
-        """Fetch what the board has once the round has ended, or say who owes its end."""
+        """Fetch what the board has once the round has ended, or say by when its outcome is due."""
         away, now = "", int(time.time())
         try:
             return await fetch()
         except Absent:
-            check_owed(self.round, now=now)
+            check_not_overdue(self.round, now=now)
         except Unavailable as error:
             away = f" ({error})"
-        raise Unavailable(f"{still_due(self.round, now=now)}{away}")
+        raise Unavailable(f"{pending_text(self.round, now=now)}{away}")
