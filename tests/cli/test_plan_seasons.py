@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from coatcheck.cli import main
-from plans import remember
+from support.plans import remember
 
 LABELS = ("plan", "--labels", "a,b,c", "--delta", "1e-6")
 
@@ -39,6 +39,7 @@ def test_a_plan_of_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert secret["recommended"]["local_epsilon"] > group["recommended"]["local_epsilon"]
 
 
+@pytest.mark.world
 def test_how_many_people_an_error_takes() -> None:
     """Given the promise and the error in metres, the number of people; δ follows them."""
     city = ("--geographic", "31,121,31.02,121.02")
@@ -48,6 +49,7 @@ def test_how_many_people_an_error_takes() -> None:
     assert 0.001 < found["delta"] * found["people"] <= 0.01
 
 
+@pytest.mark.world
 def test_which_epsilon_an_error_takes() -> None:
     """Given the people and the error, ε; and the city is assumed aloud."""
     done = run("plan", "--error", "2km", "--people", "2000")
@@ -61,8 +63,8 @@ def test_which_epsilon_an_error_takes() -> None:
     ("arguments", "told"),
     [
         (["--people", "100"], "give --epsilon"),
-        (["--people", "0", "--epsilon", "1"], "at least 1 person"),
-        (["--people", "0", "--error", "0.1"], "at least 1 person"),
+        (["--people", "0", "--epsilon", "1"], "must be at least 1"),
+        (["--people", "0", "--error", "0.1"], "must be at least 1"),
         (["--error", "0.1"], "either --epsilon"),
         (["--error", "0.1", "--epsilon", "1", "--people", "100"], "either --epsilon"),
         (["--error", "0.1", "--epsilon", "1", "--group", "a:100"], "one group"),
@@ -73,7 +75,7 @@ def test_which_epsilon_an_error_takes() -> None:
         (["--error", "3m", "--epsilon", "1", "--box", "0:4"], "a plain number"),
         (["--error", "3", "--epsilon", "1", "--geographic", "31,121,32,122"], "in metres"),
         (["--epsilon", "1", "--people", "100", "--delta", "0"], "between 0 and 1"),
-        (["--epsilon", "1", "--people", "100", "--rounds", "0"], "at least 1 round"),
+        (["--epsilon", "1", "--people", "100", "--rounds", "0"], "must be at least 1"),
         (["--epsilon", "1", "--people", "100", "--rate", "2"], "rate of reports"),
         (["--epsilon", "1", "--people", "100", "--sampling", "x"], "coins | secret"),
     ],

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from certificates import certify
 from coatcheck import __version__
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.services.ray_runner import do_part, environment, probe
 from coatcheck.services.settings import RaySettings, Settings, ShufflerSettings, read_settings
 from coatcheck.services.worker_pools import check_runner, elsewhere
-from ray_stages import whose
+from support.certificates import certify
+from support.ray_stages import whose
 
 
 def test_a_node_that_anybody_may_use_does_nothing(
@@ -42,9 +42,9 @@ GOOD = 'address = "head:6379"\ntoken = "token"\n'
         ('[ray]\naddress = "head:6379"\n', "missing required field `token`"),
         ('[ray]\naddress = "head:6379"\ntoken = ""\n', "length >= 1"),
         ('[ray]\ntoken = "token"\naddress = "ray://head/x"\n', "matching regex"),
-        (f'[ray]\n{GOOD}tls_key = "key"\n', "tls_certificate, tls_key and tls_ca, or none"),
+        (f'[ray]\n{GOOD}tls_key = "key"\n', "`tls_certificate`, `tls_key` and `tls_ca`, or none"),
         (f'[shuffler.ray]\n{GOOD}password = "p"\n', "unknown field `password`"),
-        (f'store = "memory:"\n[ray]\n{GOOD}', "a store that lasts"),
+        (f'store = "memory:"\n[ray]\n{GOOD}', "cannot use the store"),
     ],
 )
 def test_settings_are_checked(table: str, wrong: str, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_service_does_not_start_without_ray_or_token(
         check_runner(settings)
     token = tmp_path / "token"
     token.write_text("")
-    with pytest.raises(Refused, match="can be read by others"):
+    with pytest.raises(Refused, match="other users can read"):
         check_runner(settings)
     token.chmod(0o600)
     with pytest.raises(Misuse, match="is empty"):

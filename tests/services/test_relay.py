@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from asking import ask
 from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.oblivious_http import (
@@ -26,7 +25,8 @@ from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.web.client import Answered
 from coatcheck.services.web.routing import OHTTP_KEY
-from relay_scene import BOARD, SEALED, Relayed, Scene, get, run
+from support.asking import ask
+from support.relay_scene import BOARD, SEALED, Relayed, Scene, get, run
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_people_who_ask_at_one_moment_get_the_same_keys(scene: Scene) -> None:
 
     class Own(Scene):
         async def exchange(self, *given: Any, **more: Any) -> Answered:
-            self.board.gateway._next = 0.0
+            self.board.gateway._renewal = 0.0
             await asyncio.sleep(0.01)
             return await super().exchange(*given, **more)
 

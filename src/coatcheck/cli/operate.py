@@ -15,8 +15,7 @@ from coatcheck.cli.output import hint, show, table, told_time
 from coatcheck.durable_files import read_secret
 from coatcheck.entropy import system
 from coatcheck.errors import Misuse
-from coatcheck.services.local_cluster import open_round
-from coatcheck.services.web.client import ask
+from coatcheck.services.web.client import ask, open_round
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -101,18 +100,24 @@ def status(
 
 @command(round)
 def list_(role: Annotated[str, ADDRESS], *, ca: Ca = "", as_json: Json = False) -> None:
-    """List the rounds at the address of a server or shuffler, with their phases and times."""
-    at = f"{role.rstrip('/')}/rounds"
-    found = ask("GET", at, ca=ca)
+    """List the rounds at the address of a server, shuffler or board, with phases and times."""
+    address = f"{role.rstrip('/')}/rounds"
+    rounds = ask("GET", address, ca=ca)
 
     def lines() -> Iterable["Table"]:
-        rows = [
-            (one["round"], one["phase"], told_time(one["closes"]), _address(one, at))
-            for one in found
-        ]
-        yield table(("round", "phase", "closes", "address"), rows, right=())
+        rows = [(*_standing(status), _address(status, address)) for status in rounds]
+        last = "closes" if rounds and "closes" in rounds[0] else "letters"
+        yield table(("round", "phase", last, "address"), rows, right=())
 
-    show(found, as_json=as_json, text=lines if found else "no rounds yet")
+    show(rounds, as_json=as_json, text=lines if rounds else "no rounds yet")
+
+
+def _standing(status: dict[str, Any]) -> tuple[str, str, str]:
+    """Return a round's name, its phase, and when it closes or how many letters a board has."""
+    if "closes" in status:
+        return status["round"], status["phase"], told_time(status["closes"])
+    shown = "outcome shown" if status["shown"] else "no outcome yet"
+    return status["round"], shown, f"{status['letters']:,}"
 
 
 @command(round)

@@ -95,10 +95,14 @@ class OpenedReports:
         dropped = len(self) - int(rows.sum())
         if not dropped:
             return self
-        columns = (self.contacts, self.addresses, self.payloads, self.reports, self.notes)
         return OpenedReports(
-            self.tally.drop(reason, dropped), *(column[rows] for column in columns)
-        )  # type: ignore[arg-type] # one column has other numbers
+            self.tally.drop(reason, dropped),
+            self.contacts[rows],
+            self.addresses[rows],
+            self.payloads[rows],
+            self.reports[rows],
+            self.notes[rows],
+        )
 
 
 class Server:
