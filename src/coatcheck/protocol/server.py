@@ -54,11 +54,11 @@ from coatcheck.randomizers import (
     Randomizer,
     from_params,
 )
-from coatcheck.randomizers.composed import heard, speaker
-from coatcheck.randomizers.density import LEARNED, believed
+from coatcheck.randomizers.composed import spoken_reports, without_coin
+from coatcheck.randomizers.density import LEARNED, batch_belief
 from coatcheck.tasks.contract import RunsByRegion
 from coatcheck.tasks.execution import Map, Region, regions
-from coatcheck.tasks.learning import mean_of, tells_mean_only
+from coatcheck.tasks.learning import answers_mean_only, mean_of
 
 _Mask = NDArray[np.bool_]
 NOWHERE: Final = 2**32 - 1
@@ -240,14 +240,14 @@ class Server:
         # Behind a participation coin the task sees only the reports of those who spoke. Silent
         # people count in the crowd and get an answer too.
         spoken = [
-            heard(randomizer, rows)
+            spoken_reports(randomizer, rows)
             for randomizer, rows in zip(self.randomizers, reports, strict=True)
         ]
         said = [rows for _, rows in spoken]
         said_notes = [note[speaks] for note, (speaks, _) in zip(notes, spoken, strict=True)]
         answers = self._mean(said) or self._answers(said, said_notes, regions=regions, run=run)
         return [
-            tasks.among(group, speaks, size=len(rows))
+            tasks.with_silent(group, speaks, size=len(rows))
             for group, (speaks, _), rows in zip(answers, spoken, reports, strict=True)
         ]
 
@@ -259,7 +259,7 @@ class Server:
         if isinstance(self.task, tasks.ReadsBeliefs) and self.task.reads_beliefs:
             groups = zip(self.randomizers, said, self.round.terms.groups, strict=True)
             beliefs = [
-                belief(speaker(randomizer), rows, prior=self._priors.get(group.name))
+                belief(without_coin(randomizer), rows, prior=self._priors.get(group.name))
                 for randomizer, rows, group in groups
             ]
         estimates = self._estimates(said)
@@ -273,16 +273,16 @@ class Server:
         A decoder that learns from the whole batch needs all reports at once.
         """
         how = cast("Decode", self.round.terms.groups[0].decode)
-        if not tells_mean_only(self.task) or how in LEARNED:
+        if not answers_mean_only(self.task) or how in LEARNED:
             return []
-        part = speaker(self.randomizers[0])
+        part = without_coin(self.randomizers[0])
         return [mean_of(self.task, said[0], lambda rows: numbers(part, rows, how))]
 
     def _estimates(self, said: Sequence[Reports]) -> list[tasks.Floats]:
         groups = zip(self.randomizers, said, self.round.terms.groups, strict=True)
         return [
             numbers(
-                speaker(randomizer),
+                without_coin(randomizer),
                 rows,
                 cast("Decode", group.decode),
                 prior=self._priors.get(group.name),
@@ -340,7 +340,7 @@ class Server:
                 f" have {len(groups)} groups"
             )
         if any(isinstance(randomizer, CoinResponse) for randomizer in self.randomizers):
-            tasks.check_silence(self.task, sizes=[group.minimum for group in groups])
+            tasks.check_coin_allowed(self.task, sizes=[group.minimum for group in groups])
         sizes = least_sizes(self.task, self.randomizers, suite=self.round.suite)
         for of, (payload, answer) in zip(groups, sizes, strict=True):
             if of.payload_size != payload:
@@ -510,7 +510,7 @@ def belief(
             f"{randomizer.name} on this domain has no decoder that learns where people are: choose"
             " a task that needs estimates only"
         )
-    kinds, weights, places = believed(randomizer, reports, prior=prior)
+    kinds, weights, places = batch_belief(randomizer, reports, prior=prior)
     return tasks.Belief(kinds, weights, domain.from_unit(places))
 
 

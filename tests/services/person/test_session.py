@@ -195,7 +195,7 @@ def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
 
 
 def test_waiting_for_answers_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an end the person is told to come again, and past its time who owes it.
+    """Without an end the person is told to come again, and past its time whom to ask.
 
     What a shuffler says of its phase is no end: nobody signed it.
     """
@@ -205,10 +205,10 @@ def test_waiting_for_answers_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(Unavailable, match="has not ended; its outcome is due by"):
             asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
     monkeypatch.setattr(time, "time", lambda: float(outcome_due(SMALL.round)))
-    with pytest.raises(Refused, match="the server 'server' owes it"):
+    with pytest.raises(Refused, match="the operator of the server 'server'"):
         asyncio.run(visit(path, peers).collect(patience=600.0))
     peers.away = True
-    with pytest.raises(Unavailable, match="the board 'board' owes you a look"):
+    with pytest.raises(Unavailable, match="the board 'board'"):
         asyncio.run(visit(path, peers).collect(patience=0.0))
 
 

@@ -37,15 +37,7 @@ from coatcheck.services.web.connections import (
     respond_long,
     respond_problem,
 )
-from coatcheck.services.web.routing import (
-    JSON,
-    Long,
-    Problem,
-    Reply,
-    Route,
-    describe,
-    problem_of,
-)
+from coatcheck.services.web.routing import JSON, Long, Problem, Reply, Route, describe, problem_of
 from coatcheck.stores.round_store import Store
 
 NOBODY: Final = ""
