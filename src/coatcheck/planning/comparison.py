@@ -117,7 +117,11 @@ def _contenders(
     domain: Box | Ball, epsilon: float
 ) -> Iterator[tuple[str, Randomizer, tuple[Decode, ...]]]:
     """Yield each mechanism with the ways to read it; ours are tuned for each way."""
-    from coatcheck.randomizers.baselines import BASELINES, PrivUnit, published_minkowski  # noqa: PLC0415 - loaded to compare only
+    from coatcheck.randomizers.baselines import (  # noqa: PLC0415 - loaded to compare only
+        BASELINES,
+        PrivUnit,
+        published_minkowski,
+    )
 
     best = choose(epsilon=epsilon, domain=domain)
     yield "choose", best.randomizer, (best.how,)
