@@ -117,7 +117,7 @@ def test_a_long_command_says_what_it_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After a silence there is a line, also without a terminal; whoever speaks is left alone."""
-    monkeypatch.setattr(output, "_LATER", 0.2)
+    monkeypatch.setattr(output, "_SILENCE", 0.2)
     said = ""
     with output.at_work("people settle"):
         end = time.monotonic() + 60
@@ -125,7 +125,7 @@ def test_a_long_command_says_what_it_does(
             time.sleep(0.05)
             said += capsys.readouterr().err
     assert said.count("coatcheck: people settle (") >= 2
-    monkeypatch.setattr(output, "_LATER", 60.0)
+    monkeypatch.setattr(output, "_SILENCE", 60.0)
     with output.at_work("people settle"):
         hint("done")
     assert capsys.readouterr().err == "coatcheck: done\n"

@@ -19,7 +19,7 @@ def run(*arguments: str) -> Result:
 
 def test_a_plan_of_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """It tells the ε of each round and of all, and what each person does."""
-    remember(monkeypatch, "planned")
+    remember(monkeypatch, "make_plan")
     given = (*LABELS, "--epsilon", "1", "--people", "3000", "--rounds", "12", "--rate", "0.25")
     found = json.loads(run(*given, "--json").stdout)
     (group,) = found["groups"]
