@@ -137,11 +137,11 @@ def test_a_demo_runs_in_memory_unless_told_otherwise(
     """A folder named by the user counts; one that is not there or has no room is not used."""
     for name in ("TMPDIR", "TEMP", "TMP"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(files, "_ROOM", 1)
+    monkeypatch.setattr(files, "_DEMO_BYTES", 1)
     assert files.memory_folder(tmp_path) == tmp_path
     assert files.memory_folder(tmp_path / "nowhere") is None
-    monkeypatch.setattr(files, "_ROOM", 1 << 62)
+    monkeypatch.setattr(files, "_DEMO_BYTES", 1 << 62)
     assert files.memory_folder(tmp_path) is None
-    monkeypatch.setattr(files, "_ROOM", 1)
+    monkeypatch.setattr(files, "_DEMO_BYTES", 1)
     monkeypatch.setenv("TMPDIR", "/somewhere")
     assert files.memory_folder(tmp_path) is None

@@ -135,7 +135,7 @@ SERVICES = [
     (("serve", "shuffler", "--config", "few.toml"), "missing required field `store`"),
     (("serve", "server", "--config", "typo.toml"), "unknown field `stores`"),
     (("round", "open", "none.json", *OPEN), "cannot read none.json: No such file or directory"),
-    (("round", "open", "bad.json", *OPEN), "bad.json is not a JSON document"),
+    (("round", "open", "bad.json", *OPEN), "bad.json is not a JSON object"),
     (("round", "open", "empty.json", *OPEN), "note.txt can be read by others: run `chmod 600"),
     (("round", "status", NOWHERE), "check the address, or try later"),
     (("round", "status", "nonsense"), "URL must begin with http://HOST:PORT or https://HOST"),

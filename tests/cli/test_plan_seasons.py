@@ -60,11 +60,11 @@ def test_which_epsilon_an_error_takes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--people", "100"], "give --epsilon"),
+        (["--people", "100"], "give `--epsilon`"),
         (["--people", "0", "--epsilon", "1"], "at least 1 person"),
         (["--people", "0", "--error", "0.1"], "at least 1 person"),
-        (["--error", "0.1"], "either --epsilon"),
-        (["--error", "0.1", "--epsilon", "1", "--people", "100"], "either --epsilon"),
+        (["--error", "0.1"], "either `--epsilon`"),
+        (["--error", "0.1", "--epsilon", "1", "--people", "100"], "either `--epsilon`"),
         (["--error", "0.1", "--epsilon", "1", "--group", "a:100"], "one group"),
         (["--error", "0.1", "--epsilon", "1", "--task", "neighbours"], "one group"),
         (["--error", "far", "--epsilon", "1"], "such as 300m"),

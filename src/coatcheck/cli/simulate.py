@@ -184,8 +184,8 @@ def _warnings(result: trial.Trial) -> list[str]:
     chance = service.at_random.mean_distance
     if private - service.without_noise.mean_distance > chance - private:
         warnings.append(
-            "the distance to partners is closer to that by chance than to that with true places;"
-            " find more people, or choose a larger ε"
+            "partners are nearer to chance than to what true places would give; find more people,"
+            " or choose a larger ε"
         )
     return warnings
 
