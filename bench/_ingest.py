@@ -63,7 +63,7 @@ def serve(kind: str, config: Path, port: int) -> None:
         store = Nowhere() if kind in {"none", "unsigned", "route"} else None
         service = ShufflerService(settings, store)
         service.url = f"http://127.0.0.1:{port}"
-        app, careful = service, protocol(deadline=15, doors=service.doors)
+        app, careful = service, protocol(deadline=15, limits=service.source_limits)
         if kind in {"unsigned", "route"}:
             _without_signatures(service)
         if kind == "route":

@@ -17,6 +17,7 @@ from coatcheck.protocol.oblivious_http import (
     Request,
     Response,
     SealedRequest,
+    SignedKeys,
     message_size,
     read_keys,
     seal_request,
@@ -28,7 +29,6 @@ from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.relay import RelayService
 from coatcheck.services.settings import BoardSettings, RelaySettings, read_settings
 from coatcheck.services.web.client import Answered, Origin
-from coatcheck.services.web.gateway import SignedKeys
 
 BOARD = "http://127.0.0.1:7"
 SEALED = {"content-type": REQUEST_MEDIA}

@@ -35,7 +35,7 @@ def test_amplify_as_json() -> None:
 def test_amplify_knows_mechanisms_and_methods() -> None:
     """A mechanism's own law gives less than the generic one; the lower bound is below both."""
     caps = ("--mechanism", "minkowski", "--radius", ".37", "--dimension", "2", "--json")
-    own = json.loads(run("amplify", *LOCAL, *caps, "--attainable_delta").stdout)
+    own = json.loads(run("amplify", *LOCAL, *caps, "--lower").stdout)
     generic = json.loads(run("amplify", *LOCAL, *caps, "--method", "generic").stdout)
     assert own["least"] <= own["epsilon"] < generic["epsilon"]
     assert own["epsilon"] == pytest.approx(0.36848, abs=1e-5)
@@ -221,7 +221,7 @@ def test_commands_account_for_the_lattice() -> None:
     made = BoundedResponse(domain=Box((-1.0, -1.0), (1.0, 1.0)), epsilon=10.0, radius=0.002)
     caps = ("--mechanism", "bounded", "--radius", "0.002", "--crowd", "1e5", "--delta", "1e-7")
     found = json.loads(
-        run("amplify", "--local-epsilon", "10", *caps, "--attainable_delta", "--json").stdout
+        run("amplify", "--local-epsilon", "10", *caps, "--lower", "--json").stdout
     )
     assert attainable_delta(made.law, size=100_000, epsilon=found["epsilon"]) <= 1e-7
     # The law of the continuous mechanism claimed less than some data set reaches.

@@ -97,7 +97,7 @@ def test_the_dashboard_groups_by_nothing_of_a_person() -> None:
     panels = json.loads((FOLDER / "dashboard.json").read_text(encoding="utf-8"))["panels"]
     legends = [target["legendFormat"] for panel in panels for target in panel["targets"]]
     named = {label for legend in legends for label in re.findall(r"\{\{(\w+)\}\}", legend)}
-    assert named <= _LABELS | {"phase", "step", "type", "verdict"}
+    assert named <= _LABELS | {"phase", "stage", "state", "step", "type", "verdict"}
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 

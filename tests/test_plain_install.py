@@ -111,3 +111,27 @@ def test_help_and_planning_need_no_extra(python: Path) -> None:
     assert "Try it" in run(python, "--help").stdout
     done = run(python, "amplify", "--local-epsilon", "2", "--crowd", "1000", "--delta", "1e-6")
     assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_is_there_without_an_extra(python: Path) -> None:
+    """`from coatcheck import *` works; what needs an extra names it when it is used."""
+    code = """
+import asyncio
+from pathlib import Path
+from coatcheck import *
+
+async def open_session():
+    url = "https://a.example/rounds/" + "0" * 64
+    async with Session(url, path=Path("t"), trusted=Trust.of([])):
+        pass
+
+try:
+    asyncio.run(open_session())
+except Misuse as error:
+    print(error)
+"""
+    done = subprocess.run(  # noqa: S603 - our own code
+        [python, "-I", "-c", code], cwd=python.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'coatcheck[serve]'" in done.stdout

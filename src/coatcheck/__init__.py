@@ -1,8 +1,13 @@
-"""Private individual computation: hand in a value, get back your own answer, stay one of the crowd.
+"""Private individual computation: hand in a value, get your own answer, stay one of the crowd.
 
-This file lists what most programs need; `__init__.pyi` lists the same for type checkers. Names are
-loaded when first used, so that `import coatcheck` costs what is used. The roles and their bytes
-are in `coatcheck.protocol`, all errors in `coatcheck.errors`.
+**Public** are the names in `__all__`, the modules `coatcheck.errors`, `coatcheck.entropy` and
+`coatcheck.testing`, and the further names in the table of docs/reference/api.md. **Private** is
+every other name, with or without an underscore: it may change in any version. Inside a file, an
+underscore means "only this file".
+
+Python loads a name on first use, so that `import coatcheck` costs only what is used. Every name can
+be imported without extras; what needs a missing extra names it when it is used. `__init__.pyi`
+lists the same names for type checkers.
 """
 
 from importlib import import_module
@@ -37,7 +42,7 @@ __all__ = ["__version__", *_MODULES]  # noqa: PLE0604 - names of the table
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from the module that holds it."""
+    """Load a public name from its module."""
     if name not in _MODULES:
         raise AttributeError(f"module 'coatcheck' has no attribute {name!r}")
     value = getattr(import_module(f"coatcheck.{_MODULES[name]}"), name)
@@ -46,5 +51,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Offer the public names to completion."""
+    """List the public names, for completion."""
     return sorted(__all__)

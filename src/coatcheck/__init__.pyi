@@ -1,4 +1,4 @@
-# The public names, for type checkers; a test keeps this list equal to the one of the package.
+# The public names, for type checkers; a test compares them with `__init__.py`.
 
 from coatcheck.accounting.amplification import Guarantee as Guarantee
 from coatcheck.accounting.amplification import amplify as amplify

@@ -3,7 +3,7 @@
 They hold for every mechanism of this package. On small lattices the promise is checked over every
 pair of values and every report, in exact fractions; draws are compared with what the mechanism
 says of itself, by fixed seeds. A test that fails names what is wrong; passing all of them is no
-proof. The class needs the classmethod `fitted` of `coatcheck.randomizers.mechanism_search`.
+proof. The class needs the classmethod `fitted` (see `coatcheck.randomizers.installed`).
 """
 
 import itertools

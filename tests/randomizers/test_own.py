@@ -10,17 +10,11 @@ from typing import Any
 
 import pytest
 
-from coatcheck import testing
+from coatcheck import randomizers, testing
 from coatcheck.domains import Box, Domain
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import (
-    CodebookResponse,
-    GridResponse,
-    choose,
-    from_params,
-    mechanism_search,
-)
+from coatcheck.randomizers import CodebookResponse, GridResponse, choose, from_params
 from coatcheck.randomizers.contract import Goal
 
 LINE = Box((0.0,), (5.0,))
@@ -66,15 +60,15 @@ def _given(made: GridResponse) -> dict[str, Any]:
 
 @pytest.fixture
 def _halves(monkeypatch: pytest.MonkeyPatch) -> Any:
-    here = EntryPoint("halves", f"{__name__}:Halves", mechanism_search.GROUP)
+    here = EntryPoint("halves", f"{__name__}:Halves", randomizers.ENTRY_POINTS)
     monkeypatch.setattr(
-        mechanism_search,
+        randomizers,
         "entry_points",
-        lambda group: [here] if group == mechanism_search.GROUP else [],
+        lambda group: [here] if group == randomizers.ENTRY_POINTS else [],
     )
-    mechanism_search.installed.cache_clear()
+    randomizers.installed.cache_clear()
     yield
-    mechanism_search.installed.cache_clear()
+    randomizers.installed.cache_clear()
 
 
 @pytest.mark.usefixtures("_halves")
@@ -99,12 +93,12 @@ def test_without_the_package_terms_that_name_it_are_refused() -> None:
 @pytest.mark.parametrize("value", ["no.such.module:Thing", "math:pi", "pathlib:Path"])
 def test_a_broken_entry_point_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that declares nothing usable gets a sentence with its entry point."""
-    entry = EntryPoint("broken", value, mechanism_search.GROUP)
-    monkeypatch.setattr(mechanism_search, "entry_points", lambda group: [entry])  # noqa: ARG005 - as it is called
-    mechanism_search.installed.cache_clear()
+    entry = EntryPoint("broken", value, randomizers.ENTRY_POINTS)
+    monkeypatch.setattr(randomizers, "entry_points", lambda group: [entry])  # noqa: ARG005 - as it is called
+    randomizers.installed.cache_clear()
     with pytest.raises(Misuse, match=value):
-        mechanism_search.installed()
-    mechanism_search.installed.cache_clear()
+        randomizers.installed()
+    randomizers.installed.cache_clear()
 
 
 def test_a_right_mechanism_passes_and_wrong_ones_are_found_out() -> None:

@@ -27,7 +27,7 @@ class Caller:
         self.is_idle = idle
         self.is_away = False
 
-    def turn_away(self) -> None:
+    def reject(self) -> None:
         """Note it."""
         self.is_away = True
 

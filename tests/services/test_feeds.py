@@ -14,7 +14,7 @@ from coatcheck.protocol.wire.bulletins import RECIPIENT, Posting, posting_size
 from coatcheck.services.board.routes import BoardService
 from coatcheck.services.documents import NUMBERS
 from coatcheck.services.local_cluster import make_keys
-from coatcheck.services.person.letters import OwnFeed
+from coatcheck.services.person.letters import OwnLetters
 from coatcheck.services.settings import BoardSettings
 from rounds import SmallRound
 
@@ -69,9 +69,9 @@ def peers(tmp_path: Path) -> Peers:
     return Peers(service)
 
 
-def feed_of(peers: Peers) -> OwnFeed:
+def feed_of(peers: Peers) -> OwnLetters:
     """Begin to read."""
-    return OwnFeed(URL, size=posting_size(SMALL.round), peers=cast("RelayedClient", peers))
+    return OwnLetters(URL, size=posting_size(SMALL.round), peers=cast("RelayedClient", peers))
 
 
 def test_letters_to_some_addresses_are_read_in_the_order_of_the_log(peers: Peers) -> None:

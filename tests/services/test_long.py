@@ -59,6 +59,6 @@ def test_a_range_of_it_is_given(first: int, last: int) -> None:
 
 def test_who_takes_few_bytes_asks_for_ranges() -> None:
     """A gateway, which seals an answer whole, is given no more than it can seal."""
-    with pytest.raises(Problem, match="ask for ranges"):
+    with pytest.raises(Problem, match="request ranges"):
         answered(most=1 << 20)
     assert len(b"".join(answered(b"bytes=0-99999999", most=1000)[2])) == 1000

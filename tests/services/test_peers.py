@@ -74,10 +74,10 @@ def fetch(url: str, *, most: int = 100_000) -> bytes:
 
 def test_a_compressed_answer_is_not_read(url: str) -> None:
     """Plain bytes are asked for; what comes compressed all the same is refused."""
-    with pytest.raises(Refused, match="encoding"):
+    with pytest.raises(Refused, match="compressed"):
         fetch(f"{url}/bomb")
     assert Hostile.asked == "identity"
-    with pytest.raises(Refused, match="encoding"):
+    with pytest.raises(Refused, match="compressed"):
         ask("GET", f"{url}/bomb")
 
 

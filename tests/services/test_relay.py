@@ -18,13 +18,13 @@ from coatcheck.protocol.oblivious_http import (
     Request,
     Response,
     SealedRequest,
+    SignedKeys,
     read_keys,
     seal_request,
 )
 from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.web.client import Answered
-from coatcheck.services.web.gateway import SignedKeys
 from coatcheck.services.web.routing import OHTTP_KEY
 from relay_scene import BOARD, SEALED, Relayed, Scene, get, run
 
@@ -262,7 +262,7 @@ def test_people_who_ask_at_one_moment_get_the_same_keys(scene: Scene) -> None:
 
     class Own(Scene):
         async def exchange(self, *given: Any, **more: Any) -> Answered:
-            self.board.gateway._next = 0.0
+            self.board.gateway._renewal = 0.0
             await asyncio.sleep(0.01)
             return await super().exchange(*given, **more)
 

@@ -9,13 +9,12 @@ import pytest
 
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import Trust
-from coatcheck.protocol.oblivious_http import Request, Response, message_size
+from coatcheck.protocol.oblivious_http import UNTIL, Request, Response, message_size
 from coatcheck.services.documents import NUMBERS
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.relay import RelayService
 from coatcheck.services.settings import RelaySettings
-from coatcheck.services.web.client import BULK, Answered, apart, origin_of
-from coatcheck.services.web.gateway import UNTIL
+from coatcheck.services.web.client import BULK, Answered, check_apart, origin_of
 from relay_scene import BOARD, Relayed, Scene, run
 
 
@@ -57,7 +56,7 @@ def test_a_client_takes_keys_of_the_right_role_only(
         assert await person.client.get(url)
         # A relay that hands out yesterday's keys for ever is told as such.
         scene.now += 5 * scene.board.settings.gateway_period
-        with pytest.raises(Unavailable, match="yesterday"):
+        with pytest.raises(Unavailable, match="expired"):
             await person.client.get(url)
         assert all(one.startswith("http://127.0.0.1:9/gateways/") for one in person.asked)
         await scene.board.leadership.end()
@@ -87,7 +86,7 @@ def test_a_relay_serves_no_role_of_its_own_operator(
 ) -> None:
     """By domain, at the relay's start and at the client."""
     if not together:
-        apart(relay, role)
+        check_apart(relay, role)
         RelayService(RelaySettings(name="relay", url=relay, gateways=(role,)))
         return
     with pytest.raises(Misuse, match="one operator"):

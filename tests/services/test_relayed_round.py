@@ -186,9 +186,9 @@ def test_with_the_relay_gone_nothing_goes_around_it(tapped: Tapped) -> None:
 
     async def whole() -> None:
         visit = _visit(tapped, 0)
-        with pytest.raises(Unavailable, match="nothing is sent around the relay"):
+        with pytest.raises(Unavailable, match="nothing was sent without the relay"):
             await visit.collect(patience=1.0)
-        with pytest.raises(Unavailable, match="nothing is sent around the relay"):
+        with pytest.raises(Unavailable, match="nothing was sent without the relay"):
             await visit.write(b"hello", to=tapped.found[0].partners[0].contact, patience=0.5)
         await visit._peers.close()
 

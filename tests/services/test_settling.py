@@ -16,7 +16,7 @@ from coatcheck.protocol import client
 from coatcheck.protocol.letters import read_notice
 from coatcheck.protocol.settling.candidates import Candidates, begin
 from coatcheck.services.local_cluster import Cluster
-from coatcheck.services.person.letters import LettersFeed, settle
+from coatcheck.services.person.letters import RoundLetters, settle
 from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
@@ -194,7 +194,7 @@ def test_people_who_share_a_feed_share_its_requests() -> None:
 
     async def whole() -> None:
         async with Page() as peers:
-            feed = LettersFeed("http://board", size=60, peers=peers)
+            feed = RoundLetters("http://board", size=60, peers=peers)
             await asyncio.gather(*(feed.update() for _ in range(50)))
             assert peers.asked <= 4  # two fetches, each with the empty page at its end
             peers.shown += b"y" * 60

@@ -43,7 +43,7 @@ async def fill(visit: Session) -> None:
     keys, round_ = visit.ticket.keys, visit.round
     size = round_.letter_size()
     raw = [Posting(round_.digest, keys.address, os.urandom(size)).encode() for _ in range(MOST)]
-    url = f"{visit._at_board}/letters"
+    url = f"{visit._round_at_board}/letters"
     await visit._peers.send(url, b"".join(keys.contact_raw + one for one in raw), headers=BYTES)
 
 
@@ -94,7 +94,7 @@ def test_a_board_that_hides_ones_notice_is_not_waited_for_for_ever(local: Cluste
         async with HttpClient() as peers:
             visits = await opened(local, "hidden", peers)
             first = visits[0]
-            await first._know_terms()
+            await first._load_terms()
             mine, shown = first.ticket.keys.address, first.feed.to
 
             def hiding(addresses: Sequence[bytes], *, since: int) -> list[bytes]:

@@ -124,7 +124,7 @@ def test_redirects_are_refused() -> None:
             await http.get(f"http://127.0.0.1:{server.server_port}/here")
 
     try:
-        with pytest.raises(Refused, match="sends you elsewhere"):
+        with pytest.raises(Refused, match="redirects elsewhere"):
             asyncio.run(whole())
     finally:
         server.shutdown()

@@ -29,8 +29,8 @@ def test_times_are_even_within_the_window(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def often() -> None:
         for _ in range(400):
-            await relay_client.linger(WINDOW)
-        await relay_client.linger(0)
+            await relay_client.wait_random(WINDOW)
+        await relay_client.wait_random(0)
 
     asyncio.run(often())
     assert len(slept) == 400
@@ -47,8 +47,8 @@ def test_a_round_with_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     async def linger(seconds: float) -> None:
         waits.append((who, seconds))
 
-    monkeypatch.setattr(visits, "linger", linger)
-    monkeypatch.setattr(session, "linger", linger)
+    monkeypatch.setattr(visits, "wait_random", linger)
+    monkeypatch.setattr(session, "wait_random", linger)
     with Cluster(tmp_path / "roles", relay=True, extra=QUICK) as local:
         plan = {**draft("windows", minimum=1), "window": WINDOW}
         url = local.open_round(plan, closes=1, expires=3600)

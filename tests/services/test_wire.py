@@ -18,7 +18,7 @@ from coatcheck.services.settings import ProcessSettings
 from coatcheck.services.web import connections as wire
 from coatcheck.services.web.connections import (
     HEAD_LIMIT,
-    Fixed,
+    FixedReply,
     Receive,
     Scope,
     Send,
@@ -46,7 +46,7 @@ async def served(
     """Serve an application on a free port, with a short deadline; `named`: it says of what kind."""
     config = uvicorn.Config(
         app,
-        http=protocol(deadline=deadline, doors=SourceLimits(ProcessSettings(name="wire"))),
+        http=protocol(deadline=deadline, limits=SourceLimits(ProcessSettings(name="wire"))),
         lifespan="off",
         ws="none",
         access_log=False,
@@ -71,7 +71,7 @@ async def served(
 @pytest.mark.parametrize("named", [False, True])
 def test_answers_with_one_head_come_whole_and_in_order(*, named: bool) -> None:
     """In one piece or in two, three requests that came at once are answered one after the other."""
-    fixed = Fixed(201, 3)
+    fixed = FixedReply(201, 3)
 
     async def echo(scope: Scope, receive: Receive, send: Send) -> None:
         await fixed.respond(send, await read_body(scope, receive, limit=3))

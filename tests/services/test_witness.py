@@ -24,7 +24,7 @@ from coatcheck.services.board.routes import BoardService
 from coatcheck.services.local_cluster import make_keys
 from coatcheck.services.person.board_view import BoardView
 from coatcheck.services.settings import BoardSettings, WitnessSettings
-from coatcheck.services.web.client import Answered, HttpClient, taken
+from coatcheck.services.web.client import Answered, HttpClient, body_of
 from coatcheck.services.witness import WitnessService
 from rounds import SmallRound
 
@@ -125,7 +125,7 @@ class Direct(HttpClient):
     async def get(self, url: str, *, most: int = 0) -> bytes:
         """Ask the board."""
         del most
-        return taken(
+        return body_of(
             url, await ask(self.service, "GET", url.removeprefix(SMALL.round.terms.board.url))
         )
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from coatcheck.accounting import hockey_stick
 from coatcheck.accounting.amplification import amplify, anonymous, any_ldp, central, delta_curve
@@ -394,6 +393,8 @@ def renyi(
     ]
     # No loss is above the local one.
     joint = connect(at, [*deltas, 0.0], step)
+    from scipy.special import logsumexp  # noqa: PLC0415 - only here, and slow to load
+
     with np.errstate(divide="ignore"):
         logs = np.log(joint.mass)
     loss = (joint.first + np.arange(joint.mass.size)) * step

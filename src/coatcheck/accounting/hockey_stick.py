@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from coatcheck.accounting.laws import Atoms, Pair
 from coatcheck.accounting.numerics import (
@@ -191,6 +190,16 @@ _GROUPS: Final = 3
 # Kinks that N may reach before it is put on a few nodes.
 _KINKS: Final = 128
 _FEW: Final = 40
+# Series of the log-gamma function in 1/x², from its last term on, for x up to 1000 and beyond.
+_GAMMA: Final = (
+    8.11614167470508450300e-4,
+    -5.95061904284301438324e-4,
+    7.93650340457716943945e-4,
+    -2.77777777730099687205e-3,
+    8.33333333333331927722e-2,
+)
+_GAMMA_FAR: Final = (7.9365079365079365079365e-4, -2.7777777777777777777778e-3, 1 / 12)
+_HALF_LOG_TAU: Final = 0.91893853320467274178
 # Chance past which a table of smears may end.
 _FAR: Final = 1e-25
 
@@ -285,8 +294,21 @@ def _ways(size: int, flat: bool, deep: bool) -> tuple[Array, Array]:  # noqa: FB
     counts = np.stack(np.meshgrid(*some), axis=-1).reshape(-1, 3)
     counts = counts[counts.sum(axis=1) <= size]
     counts = np.column_stack([counts, size - counts.sum(axis=1)])
-    factorials = gammaln(np.arange(1.0, size + 2))
+    factorials = _log_factorials(size)
     return counts.astype(np.float64), factorials[size] - factorials[counts].sum(axis=1)
+
+
+def _log_factorials(size: int) -> Array:
+    """Give ln 0! to ln size!, with the digits of SciPy's log-gamma function (Cephes)."""
+    logs = [math.log(math.factorial(k)) for k in range(min(size, 11) + 1)]
+    for k in range(12, size + 1):
+        x = k + 1.0
+        square = 1 / (x * x)
+        series = 0.0
+        for term in _GAMMA if x < 1000 else _GAMMA_FAR:
+            series = series * square + term
+        logs.append((x - 0.5) * math.log(x) - x + _HALF_LOG_TAU + series / x)
+    return np.array(logs)
 
 
 def _fine(clones: float) -> int:

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc
 
 from coatcheck.errors import Misuse
 
@@ -129,6 +128,8 @@ def point(draws: Array, chance: float, k: Array) -> Array:
 
 def at_least(draws: Array, chance: float, k: Array) -> Array:
     """Give P[Bin(draws, chance) >= k]."""
+    from scipy.special import betainc  # noqa: PLC0415 - only here, and slow to load
+
     inner = (k > 0) & (k <= draws)
     a = np.where(inner, k, 1.0)
     b = np.where(inner, draws - k + 1, 1.0)

@@ -21,7 +21,6 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
 
 from coatcheck.accounting.amplification import central
 from coatcheck.accounting.composition import Array, losses
@@ -177,6 +176,8 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
 
 def _gaussian(mu: float, epsilon: float) -> float:
     """Bound δ(ε) of N(μ, 1) against N(0, 1) from above."""
+    from scipy.special import log_ndtr, ndtr  # noqa: PLC0415 - slow to load
+
     if mu <= 0:
         return 0.0
     hit = float(ndtr(mu / 2 - epsilon / mu))
@@ -218,6 +219,8 @@ def _needed(sizes: Array, powers: Array, kept: float) -> float:
     hard = powers > kept
     if not hard.any():
         return 0.0
+    from scipy.special import ndtri  # noqa: PLC0415 - slow to load
+
     power = np.minimum(1.0, (powers[hard] - kept) / (1 - kept))
     size = np.minimum(1.0, sizes[hard] / (1 - kept))
     with np.errstate(invalid="ignore"):

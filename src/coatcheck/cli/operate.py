@@ -19,8 +19,7 @@ from coatcheck.cli.output import hint, local_time, show, table
 from coatcheck.durable_files import read_secret
 from coatcheck.entropy import system
 from coatcheck.errors import Misuse
-from coatcheck.services.local_cluster import open_round
-from coatcheck.services.web.client import ask
+from coatcheck.services.web.client import ask, open_round
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -105,18 +104,24 @@ def show_status(
 
 @command(round, name="list")
 def list_rounds(role: Annotated[str, ADDRESS], *, ca: Ca = "", as_json: Json = False) -> None:
-    """List the rounds at the address of a server or shuffler, with their phases and times."""
+    """List the rounds at the address of a server, shuffler or board, with phases and times."""
     url = f"{role.rstrip('/')}/rounds"
     rounds = ask("GET", url, ca=ca)
 
     def lines() -> Iterable["Table"]:
-        rows = [
-            (entry["round"], entry["phase"], local_time(entry["closes"]), _address(entry, url))
-            for entry in rounds
-        ]
-        yield table(("round", "phase", "closes", "address"), rows, right=())
+        rows = [(*_standing(entry), _address(entry, url)) for entry in rounds]
+        last = "closes" if rounds and "closes" in rounds[0] else "letters"
+        yield table(("round", "phase", last, "address"), rows, right=())
 
     show(rounds, as_json=as_json, text=lines if rounds else "no rounds yet")
+
+
+def _standing(entry: dict[str, Any]) -> tuple[str, str, str]:
+    """Return a round's name, its phase, and when it closes or how many letters a board has."""
+    if "closes" in entry:
+        return entry["round"], entry["phase"], local_time(entry["closes"])
+    shown = "outcome shown" if entry["shown"] else "no outcome yet"
+    return entry["round"], shown, f"{entry['letters']:,}"
 
 
 def _address(entry: dict[str, Any], url: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import click
+import httpx2  # noqa: F401 - without the extra `serve`, say so before any option is read
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import Commands

@@ -22,7 +22,7 @@ from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.agreement import Trust
 from coatcheck.randomizers import Randomizer
 from coatcheck.services.local_cluster import PATIENCE
-from coatcheck.services.person.letters import LettersFeed, settle
+from coatcheck.services.person.letters import RoundLetters, settle
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.person.session import Session
 from coatcheck.services.relay import Pipes
@@ -154,7 +154,7 @@ class People:
         return Done(who, answer=answer)
 
     @cached_property
-    def _all_letters(self) -> LettersFeed:
+    def _all_letters(self) -> RoundLetters:
         """The letters of the round, fetched once for everybody here."""
         return next(iter(self._visits.values())).all_letters()
 

@@ -30,7 +30,7 @@ from coatcheck.protocol.wire.batches import Batch
 from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.services.local_cluster import PATIENCE, Cluster
 from coatcheck.services.person.session import Session
-from coatcheck.services.web.client import taken
+from coatcheck.services.web.client import body_of
 from coatcheck.simulation.round import shuffle_uploads
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ class Run:
         witness = self.cluster.url(self.cluster.witnesses[0])
         log = hashlib.sha256(key.name.encode()).hexdigest()
         url = f"{witness}/{log}/checkpoint"
-        raw = taken(url, await self._door.exchange("GET", url))
+        raw = body_of(url, await self._door.exchange("GET", url))
         return LogCheckpoint.read(Note.read(raw).text)
 
     # -- letters

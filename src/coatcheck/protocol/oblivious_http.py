@@ -8,7 +8,8 @@ SPEC section 17.
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -19,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from coatcheck.entropy import system
-from coatcheck.errors import Malformed, Misuse, Unsealable
-from coatcheck.protocol.keys import OpeningKey, SealingKey
+from coatcheck.errors import BadSignature, Malformed, Misuse, Unsealable
+from coatcheck.protocol.keys import OpeningKey, SealingKey, VerifyingKey
 from coatcheck.protocol.terms import CLASSICAL
 
 # HOUSE-DOC protocol.binary_http: 'Binary HTTP (RFC 9292), known length: requests and responses as bytes, read strictly.\n\nKnows neither what a message is about nor how it travels. Informational responses are read and left\nout; messages of indeterminate length are refused. Padding is zeros at the end. SPEC section 17.\n'
@@ -456,3 +457,51 @@ def _mac(key: tuple[bytes, bytes], text: bytes) -> bytes:
 _BLANK: Final = _key(b"")
 _EAE: Final = _extracted(_KEM_ID, b"eae_prk")
 _SHARED: Final = _expanded(_KEM_ID, b"shared_secret", 32)
+
+
+# -- the keys of a gateway, signed by its role
+
+UNTIL: Final = "coatcheck-until"
+SIGNATURES: Final = "coatcheck-signatures"
+PADDING: Final = "coatcheck-padding"
+"""The least bytes of an encapsulated answer, which a request may name."""
+_LABEL: Final = b"coatcheck/v1/gateway\0"
+_SECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+_SIGNATURE: Final = re.compile(r"([0-9a-f]{2})*", re.ASCII)
+
+
+def signed_part(keys: bytes, until: int) -> bytes:
+    """Return the bytes that a role signs to vouch for its gateway keys until their end."""
+    return _LABEL + until.to_bytes(8, "big") + keys
+
+
+@dataclass(frozen=True)
+class SignedKeys:
+    """The keys of a gateway, with the role's signatures."""
+
+    keys: bytes
+    until: int
+    signatures: tuple[bytes, ...]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What an answer says beside the keys."""
+        signatures = ", ".join(signature.hex() for signature in self.signatures)
+        return {UNTIL: str(self.until), SIGNATURES: signatures}
+
+    @classmethod
+    def read(cls, keys: bytes, headers: Mapping[str, str]) -> "SignedKeys":
+        """Read what a gateway or a relay answered; nothing is checked yet."""
+        until, listed = headers.get(UNTIL, ""), headers.get(SIGNATURES, "").split(", ")
+        if not _SECONDS.fullmatch(until) or not all(map(_SIGNATURE.fullmatch, listed)):
+            raise Malformed("these gateway keys are not signed: is this a coatcheck role?")
+        return cls(keys, int(until), tuple(map(bytes.fromhex, listed)))
+
+    def is_signed_by(self, verifying: bytes) -> bool:
+        """Tell whether the owner of this key vouches for the keys until their end."""
+        key, message = VerifyingKey(verifying), signed_part(self.keys, self.until)
+        for signature in self.signatures:
+            with suppress(BadSignature):
+                key.check(signature, message)
+                return True
+        return False

@@ -1,19 +1,36 @@
-"""FAMILY: local randomizers; a mechanism is added by a file here and a line in `REGISTRY`."""
+"""FAMILY: local randomizers; a mechanism is added by a file here and a line in `_MECHANISMS`.
+
+A mechanism's file is loaded when it is first used: a person's client needs the one that the terms
+name, and none of the search for the best.
+"""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
 
-from coatcheck.domains import Domain, Product, domain_from_params
+from coatcheck.domains import domain_from_params
 from coatcheck.errors import SHAPELESS, Misuse
-from coatcheck.randomizers.choice import Candidate, Choice, Errors, constant, errors_under
-from coatcheck.randomizers.codebook import CodebookResponse
-from coatcheck.randomizers.composed import CoinResponse, FieldwiseResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, Reports
-from coatcheck.randomizers.grid import GridResponse
-from coatcheck.randomizers.mechanism_search import fieldwise, installed, ranked, tuned
-from coatcheck.randomizers.minkowski import BoundedResponse, MinkowskiResponse
-from coatcheck.randomizers.prior import Prior, posterior_mean
-from coatcheck.randomizers.sphere import SphereResponse
+
+if TYPE_CHECKING:
+    from coatcheck.randomizers.choice import Candidate, Choice, Errors, errors_under
+    from coatcheck.randomizers.codebook import CodebookResponse
+    from coatcheck.randomizers.composed import CoinResponse, FieldwiseResponse
+    from coatcheck.randomizers.grid import GridResponse
+    from coatcheck.randomizers.mechanism_search import (
+        candidates,
+        choose,
+        fieldwise,
+        from_draft,
+        tuned,
+    )
+    from coatcheck.randomizers.minkowski import BoundedResponse, MinkowskiResponse
+    from coatcheck.randomizers.prior import Prior, posterior_mean
+    from coatcheck.randomizers.sphere import SphereResponse
+
+    REGISTRY: dict[str, type[Randomizer]]
 
 __all__ = [
     "REGISTRY",
@@ -42,61 +59,45 @@ __all__ = [
     "tuned",
 ]
 
-REGISTRY: Final[dict[str, type[Randomizer]]] = {
-    kind.name: kind
-    for kind in (
-        MinkowskiResponse,
-        BoundedResponse,
-        GridResponse,
-        FieldwiseResponse,
-        CodebookResponse,
-        SphereResponse,
-        CoinResponse,
-    )
+ENTRY_POINTS = "coatcheck.randomizers"
+_MECHANISMS = {
+    "minkowski": "minkowski:MinkowskiResponse",
+    "bounded": "minkowski:BoundedResponse",
+    "grid": "grid:GridResponse",
+    "fieldwise": "composed:FieldwiseResponse",
+    "codebook": "codebook:CodebookResponse",
+    "sphere": "sphere:SphereResponse",
+    "coin": "composed:CoinResponse",
 }
-_SEARCHED: Final[dict[str, Any]] = {
-    kind.name: kind for kind in (MinkowskiResponse, BoundedResponse, GridResponse)
+"""The mechanisms by name, each with its file and class."""
+_CONTENTS = {
+    **{place.partition(":")[2]: place.partition(":")[0] for place in _MECHANISMS.values()},
+    **dict.fromkeys(("Candidate", "Choice", "Errors", "errors_under"), "choice"),
+    **dict.fromkeys(
+        ("candidates", "choose", "fieldwise", "from_draft", "tuned"), "mechanism_search"
+    ),
+    **dict.fromkeys(("Prior", "posterior_mean"), "prior"),
 }
+"""The other names that this package offers, each with its file."""
 
 
-def choose(
-    *,
-    epsilon: float,
-    domain: Domain,
-    goal: Goal = "mean",
-    exact: bool = False,
-    prior: Prior | None = None,
-) -> Choice:
-    """Return the mechanism and decode with the least predicted error for a goal.
-
-    Goals: `mean`, the expected distance for a value uniform on the domain; `squared`, the root of
-    its mean square; `median`, the distance within which half of all values are read; `worst`, the
-    largest expected distance over values; `unbiased`, the root of the largest mean squared error
-    of an estimate that is right on average. With `exact` only mechanisms that services accept are
-    considered. With a public prior the first three goals are for people as the prior says.
-
-    The best answer without any report is a candidate too: a codebook of one point. If it wins,
-    `worth_a_report` is false and `words` says so.
-
-    >>> choose(epsilon=5.0, domain=Box((-1, -1), (1, 1))).randomizer.name
-    'grid'
-    """
-    found = candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact, prior=prior)
-    return found[0]
+def __getattr__(name: str) -> Any:
+    """Load a name from its file."""
+    if name == "REGISTRY":
+        value: Any = {mechanism: _built_in(mechanism) for mechanism in _MECHANISMS}
+    elif name in _CONTENTS:
+        value = getattr(import_module(f"coatcheck.randomizers.{_CONTENTS[name]}"), name)
+    else:
+        raise AttributeError(f"module 'coatcheck.randomizers' has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
-def candidates(
-    *,
-    epsilon: float,
-    domain: Domain,
-    goal: Goal = "mean",
-    exact: bool = False,
-    prior: Prior | None = None,
-) -> list[Choice]:
-    """Return every mechanism that fits, each at its best, the least predicted error first."""
-    if isinstance(domain, Product):
-        raise Misuse("fields have different units: choose for each field, or call fieldwise()")
-    return ranked(domain, budget=constant(epsilon), goal=goal, exact=exact, prior=prior)
+def _built_in(name: str) -> type[Randomizer]:
+    """Load the class of a mechanism of this package."""
+    file, _, kind = _MECHANISMS[name].partition(":")
+    loaded: type[Randomizer] = getattr(import_module(f"coatcheck.randomizers.{file}"), kind)
+    return loaded
 
 
 def from_params(params: Mapping[str, Any]) -> Randomizer:
@@ -106,7 +107,7 @@ def from_params(params: Mapping[str, Any]) -> Randomizer:
     or a `Misuse`.
     """
     try:
-        made = _made(params)
+        made = from_open_params(params)
     except Misuse:
         raise
     except (*SHAPELESS, RecursionError) as error:
@@ -118,42 +119,58 @@ def from_params(params: Mapping[str, Any]) -> Randomizer:
     return made
 
 
-def from_draft(params: Mapping[str, Any]) -> Randomizer:
-    """Return the randomizer of an organizer's draft.
-
-    As `from_params`, but a radius or grid that the draft leaves open is searched for its `goal`,
-    and a codebook may be given public `places` instead of its points, which are then placed.
-    """
-    given = dict(params)
-    if given.get("name") == CodebookResponse.name and "places" in given:
-        given.pop("name")
-        domain: Any = domain_from_params(given.pop("domain"))
-        prior = Prior.from_points(given.pop("places"))
-        return CodebookResponse.placed(domain=domain, points=prior, **given)
-    kind = _SEARCHED.get(given.pop("name", None))
-    if kind is None or {"radius", "cells"} & given.keys():
-        return _made(params)
-    made: Randomizer = tuned(kind, domain=domain_from_params(given.pop("domain")), **given)
-    return made
-
-
-def _made(params: Mapping[str, Any]) -> Randomizer:
-    given = dict(params)
-    name = given.pop("name", None)
-    kind = REGISTRY.get(name) or installed().get(name)
-    if kind is None:
-        raise Misuse(f"a randomizer is one of {sorted(REGISTRY)}, got {name!r}")
-    if kind is CoinResponse:
-        given["part"] = from_params(given.get("part", {}))
-    elif "domain" not in given:
+def from_open_params(params: Mapping[str, Any]) -> Randomizer:
+    """Return the randomizer of parameters that may leave out those with a usual value."""
+    args = dict(params)
+    name = args.pop("name", None)
+    kind = _mechanism(name)
+    if name == "coin":
+        args["part"] = from_params(args.get("part", {}))
+    elif "domain" not in args:
         raise Misuse(f"the parameters of {name} lack a domain")
     else:
-        given["domain"] = domain_from_params(given["domain"])
-    if "cells" in given:
-        given["cells"] = tuple(given["cells"])
-    if "parts" in given:
-        given["parts"] = {field: from_params(part) for field, part in given["parts"].items()}
+        args["domain"] = domain_from_params(args["domain"])
+    if "cells" in args:
+        args["cells"] = tuple(args["cells"])
+    if "parts" in args:
+        args["parts"] = {field: from_params(part) for field, part in args["parts"].items()}
     try:
-        return kind(**given)
+        randomizer: Randomizer = kind(**args)
     except TypeError as error:
-        raise Misuse(f"{name} cannot be made of {sorted(given)}: {error}") from error
+        raise Misuse(f"{name} cannot be made of {sorted(args)}: {error}") from error
+    return randomizer
+
+
+def _mechanism(name: Any) -> Any:
+    """Return the class of a mechanism, of this package or installed as a plug-in."""
+    if name in _MECHANISMS:
+        return _built_in(name)
+    plug_ins = installed()
+    if name not in plug_ins:
+        raise Misuse(f"a randomizer is one of {sorted(_MECHANISMS)}, got {name!r}")
+    return plug_ins[name]
+
+
+@cache
+def installed() -> dict[str, Any]:
+    """Return the mechanisms of other packages by their names.
+
+    A package that declares a subclass of `Randomizer` in the entry-point group
+    `coatcheck.randomizers` may be named by terms. If the class has a classmethod
+    `fitted(*, domain, epsilon, goal)`, which returns it at its best or raises `Misuse` where it
+    does not serve, `choose` and `plan` consider it too. Everybody in such a round needs the
+    package: a client that does not have it refuses the terms.
+    """
+    plug_ins: dict[str, Any] = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            kind = entry.load()
+        except Exception as error:
+            raise Misuse(
+                f"the randomizer {entry.name!r} ({entry.value}) cannot be loaded: {error}; mend "
+                "or remove the package that declares it"
+            ) from error
+        if not (isinstance(kind, type) and issubclass(kind, Randomizer)):
+            raise Misuse(f"{entry.value} is declared as a randomizer, but is no Randomizer class")
+        plug_ins[kind.name] = kind
+    return plug_ins

@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 Floats = NDArray[np.float64]
 
@@ -40,6 +39,8 @@ def _gammas(p: float, uniforms: Floats) -> Floats:
     """Return the quantiles of Gamma(1/p), by the quick formulas where there are some."""
     if p == 1:
         return -np.log1p(-uniforms)
+    from scipy import special  # noqa: PLC0415 - slow to load, and seldom needed
+
     if p == 2:
         roots: Floats = special.erfinv(uniforms)
         return roots * roots

@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc
 
 from coatcheck.entropy import Entropy
 from coatcheck.randomizers.expected_error import Floats, unit_ball
@@ -67,6 +66,8 @@ class LatticeBall:
         inner = cap - h
         if self.p != 2 or self.dimension == 1 or inner <= apart:
             return 0.0
+        from scipy.special import betainc  # noqa: PLC0415 - only here, and slow to load
+
         rest = (inner - apart) * (inner + apart) / inner**2
         share = float(betainc((self.dimension + 1) / 2, 0.5, rest))
         points = (inner / (cap + h)) ** self.dimension

@@ -8,16 +8,16 @@ report.
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from importlib.metadata import entry_points
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from coatcheck.domains import Ball, Box, Categories, Domain, Product
+from coatcheck.domains import Ball, Box, Categories, Domain, Product, domain_from_params
 from coatcheck.errors import Misuse
+from coatcheck.randomizers import from_open_params, installed
 from coatcheck.randomizers.baselines.privunit import PrivUnit
 from coatcheck.randomizers.choice import (
     AVERAGES,
@@ -50,28 +50,6 @@ from coatcheck.randomizers.minkowski import BoundedResponse, MinkowskiResponse
 from coatcheck.randomizers.prior import Prior
 from coatcheck.randomizers.sphere import SphereResponse, has_sphere
 
-# HOUSE-DOC randomizers.own: 'Mechanisms of other packages, found by their entry points.\n\nA package that declares a subclass of `Randomizer` in the group `coatcheck.randomizers` may be named\nby terms. If the class has a classmethod `fitted(*, domain, epsilon, goal)`, which returns it at its\nbest or raises `Misuse` where it does not serve, `choose` and `plan` consider it too. Everybody in\nsuch a round needs the package: a client that does not have it refuses the terms.\n'
-GROUP: Final = "coatcheck.randomizers"
-
-
-@cache
-def installed() -> dict[str, Any]:
-    """Return the installed mechanisms by their names."""
-    found: dict[str, Any] = {}
-    for entry in entry_points(group=GROUP):
-        try:
-            kind = entry.load()
-        except Exception as error:
-            raise Misuse(
-                f"the randomizer {entry.name!r} ({entry.value}) cannot be loaded: {error}; mend "
-                "or remove the package that declares it"
-            ) from error
-        if not (isinstance(kind, type) and issubclass(kind, Randomizer)):
-            raise Misuse(f"{entry.value} is declared as a randomizer, but is no Randomizer class")
-        found[kind.name] = kind
-    return found
-
-
 # Between two looks at log radii, for a search and for a quick one, and how far beyond the guesses.
 _STEP: Final = 0.25
 _QUICK: Final = 0.5
@@ -80,6 +58,70 @@ _ABOVE: Final = 1.5
 _MOST_GRIDS: Final = 1 << 14
 _PEOPLE: Final = 20_000
 _EVEN: Final = 8_192  # for whom a codebook is placed without a prior
+
+
+def choose(
+    *,
+    epsilon: float,
+    domain: Domain,
+    goal: Goal = "mean",
+    exact: bool = False,
+    prior: Prior | None = None,
+) -> Choice:
+    """Return the mechanism and decode with the least predicted error for a goal.
+
+    Goals: `mean`, the expected distance for a value uniform on the domain; `squared`, the root of
+    its mean square; `median`, the distance within which half of all values are read; `worst`, the
+    largest expected distance over values; `unbiased`, the root of the largest mean squared error
+    of an estimate that is right on average. With `exact` only mechanisms that services accept are
+    considered. With a public prior the first three goals are for people as the prior says.
+
+    The best answer without any report is a candidate too: a codebook of one point. If it wins,
+    `worth_a_report` is false and `words` says so.
+
+    >>> choose(epsilon=5.0, domain=Box((-1, -1), (1, 1))).randomizer.name
+    'grid'
+    """
+    found = candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact, prior=prior)
+    return found[0]
+
+
+def candidates(
+    *,
+    epsilon: float,
+    domain: Domain,
+    goal: Goal = "mean",
+    exact: bool = False,
+    prior: Prior | None = None,
+) -> list[Choice]:
+    """Return every mechanism that fits, each at its best, the least predicted error first."""
+    if isinstance(domain, Product):
+        raise Misuse("fields have different units: choose for each field, or call fieldwise()")
+    return ranked(domain, budget=constant(epsilon), goal=goal, exact=exact, prior=prior)
+
+
+_SEARCHED: Final[dict[str, Any]] = {
+    kind.name: kind for kind in (MinkowskiResponse, BoundedResponse, GridResponse)
+}
+
+
+def from_draft(params: Mapping[str, Any]) -> Randomizer:
+    """Return the randomizer of an organizer's draft.
+
+    As `from_params`, but a radius or grid that the draft leaves open is searched for its `goal`,
+    and a codebook may be given public `places` instead of its points, which are then placed.
+    """
+    args = dict(params)
+    if args.get("name") == CodebookResponse.name and "places" in args:
+        args.pop("name")
+        domain: Any = domain_from_params(args.pop("domain"))
+        prior = Prior.from_points(args.pop("places"))
+        return CodebookResponse.placed(domain=domain, points=prior, **args)
+    kind = _SEARCHED.get(args.pop("name", None))
+    if kind is None or {"radius", "cells"} & args.keys():
+        return from_open_params(params)
+    randomizer: Randomizer = tuned(kind, domain=domain_from_params(args.pop("domain")), **args)
+    return randomizer
 
 
 def fieldwise(*, epsilon: float, domain: Product, goal: Goal = "mean") -> FieldwiseResponse:

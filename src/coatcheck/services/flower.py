@@ -21,8 +21,8 @@ from coatcheck.errors import Misuse
 from coatcheck.planning import Plan
 from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.client import Budget, Limit
-from coatcheck.services.local_cluster import open_round
 from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import open_round
 from coatcheck.tasks.learning import Descent, Learning, Model, clipped
 
 try:

@@ -23,7 +23,7 @@ from coatcheck.errors import Error, Refused, Unavailable
 from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.keys import SecretKeys, read_public
 from coatcheck.protocol.wire.encoding import document
-from coatcheck.services.web.client import ask
+from coatcheck.services.web.client import ask, open_round
 
 PATIENCE: Final = 120.0
 """Seconds that a service has to get ready, also on a busy machine."""
@@ -297,7 +297,7 @@ class Cluster:
         while not address.exists() and time.monotonic() < end:  # it is just being started
             time.sleep(_GLANCE)
         server = self.url("server")
-        return open_round(server, body, token=self.token, patience=patience, over=self._over)
+        return open_round(server, body, token=self.token, patience=patience, stopped=self._over)
 
 
 def _written(name: str, table: Mapping[str, Any]) -> str:
@@ -311,33 +311,3 @@ def _ended(process: "subprocess.Popen[bytes]") -> os.waitid_result | None:
     with suppress(ChildProcessError):
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     return None
-
-
-def open_round(
-    server: str,
-    body: dict[str, Any],
-    *,
-    token: str,
-    patience: float = 60.0,
-    ca: str = "",
-    over: threading.Event | None = None,
-) -> str:
-    """Ask a server to open a round until it is open everywhere; give its address for people.
-
-    Whoever is away for a while is asked again: asking twice opens one round. Whoever waits in a
-    thread ends that by setting `over`.
-    """
-    over = over or threading.Event()
-    end, away = time.monotonic() + patience, Unavailable("the server does not answer: ask again")
-    while time.monotonic() < end:
-        try:
-            status = ask("POST", f"{server}/rounds", body=body, token=token, ca=ca)
-        except Unavailable as error:
-            away = error
-        else:
-            if status["opened"]:
-                return str(status["url"])
-            away = Unavailable(f"round {status['round']} is still {status['phase']}: ask again")
-        if over.wait(0.3):
-            break
-    raise away

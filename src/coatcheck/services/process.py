@@ -79,7 +79,7 @@ def serve(
     app.take_url(url)
     made = uvicorn.Config(
         app,
-        http=protocol(deadline=settings.deadline, doors=app.doors),
+        http=protocol(deadline=settings.deadline, limits=app.source_limits),
         loop="uvloop",
         ws="none",
         lifespan="on",

@@ -23,14 +23,17 @@ from coatcheck.protocol.oblivious_http import (
     KEYS_MEDIA,
     REQUEST_MEDIA,
     RESPONSE_MEDIA,
+    SIGNATURES,
     SIZES,
+    UNTIL,
+    SignedKeys,
 )
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.telemetry import MEDIA as METRICS
 from coatcheck.services.web.app import App, openapi
-from coatcheck.services.web.client import Answered, Origin, apart, origin_of, trusted
+from coatcheck.services.web.client import Answered, Origin, certificates, check_apart, origin_of
 from coatcheck.services.web.connections import Receive, Scope, Send, Wire, header, read_body
-from coatcheck.services.web.gateway import SENDS, SIGNATURES, UNTIL, SignedKeys
+from coatcheck.services.web.gateway import SENDS
 from coatcheck.services.web.routing import MEDIA, OHTTP_KEY, Problem, Reply, Route
 
 # HOUSE-DOC services.relay.pipes: "Connections from the relay to gateways: kept open, and used by everybody's requests in turn.\n\nThe HTTP client of the services costs about two milliseconds of CPU per request, which is most of\nwhat a relay would do. This one speaks the HTTP/1.1 that a relay needs, and no more.\n"
@@ -45,7 +48,7 @@ class Pipes:
 
     def __init__(self, *, ca: str = "", timeout: float = 30.0) -> None:
         self._timeout = timeout
-        self._context = trusted(ca)
+        self._context = certificates(ca)
         self._idle: defaultdict[Origin, list[_Pipe]] = defaultdict(list)
 
     async def exchange(
@@ -215,7 +218,7 @@ class RelayService(App[RelaySettings]):
     def _admit(self, told: str) -> None:
         origin = origin_of(told)
         if self.settings.url:
-            apart(self.settings.url, told)
+            check_apart(self.settings.url, told)
         self._gateways[origin.authority] = origin
 
     def _gateway(self, authority: str) -> Origin:

@@ -56,13 +56,6 @@ class Metrics:
     def _counter(self, name: str, text: str, label: str) -> Counter:
         return Counter(f"coatcheck_{name}", text, [label], registry=self.registry)
 
-    def counts(self) -> Iterator[tuple[str, str, float]]:
-        """Give the counts so far: of what, which, how many."""
-        for one in (self.taken, self.steps, self.failures, self.problems):
-            for found in one.collect():
-                for name, labels, value, *_ in found.samples:
-                    yield name.removesuffix("_total"), " ".join(labels.values()), value
-
     def page(self) -> bytes:
         """Write the counts as Prometheus reads them."""
         return generate_latest(self.registry)

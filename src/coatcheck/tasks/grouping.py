@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from coatcheck.errors import Misuse
 from coatcheck.tasks.contract import (
@@ -101,6 +100,8 @@ class Groups:
         teams = len(places) // self.size
         if not teams:
             return 0.0, 0.0
+        from scipy.spatial import cKDTree  # noqa: PLC0415 - loads SciPy
+
         apart = self._apart(estimates, answers)
         near, _ = cKDTree(places).query(places, k=self.size)
         least = np.sort(np.asarray(near)[:, 1:].sum(axis=1))[: teams * self.size]
@@ -129,6 +130,8 @@ class Groups:
 
 def group_up(places: Floats, size: int) -> Positions:
     """The members of each group, (groups, size); the most remote people are in none."""
+    from scipy.spatial import cKDTree  # noqa: PLC0415 - loads SciPy
+
     order = np.lexsort(places.T[::-1])
     (sorted_places,), _ = normalised(places[order])
     over = len(places) % size
@@ -165,6 +168,8 @@ def _halved(places: Floats, size: int) -> Positions:
 
 def _exchange(places: Floats, team_of: Positions, size: int) -> None:
     """Let near people of two groups change places while that brings their groups together."""
+    from scipy.spatial import cKDTree  # noqa: PLC0415 - loads SciPy
+
     n = len(places)
     _, near = cKDTree(places).query(places, k=min(n, _NEAR + 1))
     one = np.repeat(np.arange(n), near.shape[1])

@@ -9,6 +9,9 @@ letter. Neither task sees keys. Paper, spatial crowdsourcing.
     >>> riders, drivers = LeastCostMatching()([np.array([[0.0], [5.0]]), np.array([[4.0]])])
     >>> riders.of(0), riders.of(1)
     (array([], dtype=int64), array([0]))
+
+A person's client loads this file to compute whom answers expose, so that whatever loads SciPy is
+imported where it is used.
 """
 
 from collections.abc import Callable, Sequence, Sized
@@ -16,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from coatcheck.errors import Misuse, Refused
 from coatcheck.tasks.contract import (
@@ -33,9 +35,6 @@ from coatcheck.tasks.contract import (
     measured,
     positive,
 )
-from coatcheck.tasks.shortlists import candidates, settled
-from coatcheck.tasks.solvers.assignment import assign, expected_costs, match_kinds
-from coatcheck.tasks.solvers.maximum import maximum
 
 _PROVEN = 1e-9  # a gap this small is the rounding of sums, not a better matching
 _COSTS = ("distance", "expected")
@@ -85,6 +84,8 @@ class _Matching:
 
     def with_beliefs(self, estimates: Sequence[Floats], beliefs: Sequence[Belief]) -> list[Answers]:
         """Match at the least expected cost, by where the values behind reports can have been."""
+        from coatcheck.tasks.solvers.assignment import expected_costs, match_kinds  # noqa: PLC0415 - loads SciPy
+
         places = [measured(group, self.scale) for group in estimates]
         known = [replace(one, places=measured(one.places, self.scale)) for one in beliefs]
         small, large = _sides(places, self.capacity)
@@ -102,6 +103,8 @@ class _Matching:
 
     def _pair_cost(self, ours: Floats, theirs: Floats) -> Floats:
         """What a pair costs at these places."""
+        from scipy.spatial.distance import cdist  # noqa: PLC0415 - loads SciPy
+
         return np.asarray(cdist(ours, theirs))
 
     def _proven(self, partners: Positions, gap: float, allowed: float = 0.0) -> Positions:
@@ -159,6 +162,9 @@ class _Matching:
         answers = self(estimates) if answers is None else answers
         if self.candidates == 1:
             return answers
+        from coatcheck.tasks.shortlists import settled  # noqa: PLC0415 - loads SciPy
+        from coatcheck.tasks.solvers.assignment import assign  # noqa: PLC0415 - loads SciPy
+
         small, large = _sides(truth, self.capacity)
         places = [measured(group, self.scale) for group in truth]
         lists = lists_of(answers[small], self.candidates)
@@ -198,6 +204,8 @@ class LeastCostMatching(_Matching):
             raise Misuse(f"gap is a share from 0 up to 1, got {self.gap!r}")
 
     def _solve(self, rows: Floats, columns: Floats) -> Positions:
+        from coatcheck.tasks.solvers.assignment import assign  # noqa: PLC0415 - loads SciPy
+
         found = assign(rows, columns, gap=self.gap)
         return self._proven(found.columns, found.gap, self.gap)
 
@@ -250,10 +258,14 @@ class MaximumMatching(_Matching):
         return cls(radius=0.3)
 
     def _solve(self, rows: Floats, columns: Floats) -> Positions:
+        from coatcheck.tasks.solvers.maximum import maximum  # noqa: PLC0415 - loads SciPy
+
         return maximum(rows, columns, radius=self.radius)
 
     def _pair_cost(self, ours: Floats, theirs: Floats) -> Floats:
         """One for a pair that is too far apart: the least sum has the most expected successes."""
+        from scipy.spatial.distance import cdist  # noqa: PLC0415 - loads SciPy
+
         return np.asarray(cdist(ours, theirs) > self.radius, dtype=np.float64)
 
     def params(self) -> dict[str, object]:
@@ -311,6 +323,8 @@ def _listed(
     places: list[Floats], count: int, costs: tuple[Floats, list[Positions]] | None = None
 ) -> list[Answers]:
     """The candidates of both sides: the first list of each person, then the second."""
+    from coatcheck.tasks.shortlists import candidates  # noqa: PLC0415 - loads SciPy
+
     small, large = _sides(places, (1, 1))
     table = costs and (costs[0], costs[1][small], costs[1][large])
     lists = candidates(places[small], places[large], count=count, table=table)

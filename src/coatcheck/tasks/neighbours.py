@@ -13,11 +13,10 @@ keys. Paper, location-based social systems.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
 from coatcheck.errors import Misuse
 from coatcheck.tasks.contract import (
@@ -32,6 +31,9 @@ from coatcheck.tasks.contract import (
     measured,
     positive,
 )
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
 
 _CHUNK = 2**16
 _SLACK = 1e-9  # the tree searches a little wider than asked; what it finds is compared exactly
@@ -141,6 +143,8 @@ class Neighbours(Listing):
 
 def nearest_within(places: Floats, *, radius: float, limit: int) -> References:
     """The nearest `limit` others within the radius of each place, nearest first."""
+    from scipy.spatial import cKDTree  # noqa: PLC0415 - SciPy is slow to load; clients only ask for `exposed`
+
     n = len(places)
     lists = np.full((n, limit), -1)
     tree = cKDTree(places if n else np.zeros((1, 1)))
@@ -161,7 +165,7 @@ def nearest_within(places: Floats, *, radius: float, limit: int) -> References:
 
 
 def _others(
-    tree: cKDTree, places: Floats, asking: Positions, radius: float, count: int
+    tree: "cKDTree", places: Floats, asking: Positions, radius: float, count: int
 ) -> tuple[Positions, Floats]:
     """The nearest others and their squared distances; -1 and infinity beyond the radius."""
     wide = radius * (1 + _SLACK)

@@ -30,7 +30,7 @@ from coatcheck.protocol.wire.bulletins import Checkpoint
 from coatcheck.services.database_writer import Leadership
 from coatcheck.services.documents import Logged, Number, Proof, Seen
 from coatcheck.services.settings import BoardSettings, Keyring
-from coatcheck.services.web.client import HttpClient, taken
+from coatcheck.services.web.client import HttpClient, body_of
 from coatcheck.services.web.routing import ROUND, TEXT, Digest, Header, Problem, Reply, Route
 
 # HOUSE-DOC services.board.proofs: 'What the board proves of its log: a signed checkpoint, that it has something, that it only grew.\n\nSPEC section 9.\n'
@@ -271,7 +271,7 @@ class Watched:
             return where, NoteKey.read(told)
         if url not in self._keys:
             answer = await peers.exchange("GET", f"{where}/key")
-            self._keys[url] = NoteKey.read(taken(where, answer).decode("utf-8", "replace"))
+            self._keys[url] = NoteKey.read(body_of(where, answer).decode("utf-8", "replace"))
         return where, self._keys[url]
 
     async def _path(self, old: int, new: int) -> list[bytes]:

@@ -1,7 +1,8 @@
-"""A board as one person follows it: the last checkpoint is kept, and the next must continue it.
+"""A board as one person follows it, and the ways to fetch an answer from it.
 
-Knows public things only. What a board showed once it must show for ever: a log that shrank or
-forked is refused, and both signed checkpoints stay on the disk as the proof. SPEC section 9.
+Each checkpoint of the board must continue the last one that the person stored: what a board has
+shown it must show for ever. A log that shrank or forked is rejected, and both signed checkpoints
+stay on the disk as proof. This file handles public data only. SPEC section 9.
 """
 
 import asyncio
@@ -34,48 +35,48 @@ from coatcheck.protocol.wire.bulletins import LETTER_LEAF, Checkpoint, Heading
 from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.services.documents import Entry, Logged
 from coatcheck.services.person.relay_client import RelayedClient
-from coatcheck.services.person.store import alone_beside
+from coatcheck.services.person.store import folder_lock
 from coatcheck.services.web.client import BULK, Absent, HttpClient, patiently
 
 Peers = HttpClient | RelayedClient
-_NOBODY: Final = Trust()
-_UNSEEN: Final = "the witnesses have not seen this on the board yet: try later"
-_STRANGE: Final = "the board's answer is not what its documents say: ask its operator"
+_NO_WITNESSES: Final = Trust()
+_UNSEEN: Final = "the witnesses have not seen this on the board yet; try later"
+_STRANGE: Final = "the board's answer is not a document of its OpenAPI page; ask its operator"
 
 
 class BoardView:
-    """What one ticket's owner has seen of a board.
+    """A board as the owner of one ticket follows it.
 
     Attributes:
-        url: the board's address, as the terms say it.
-        path: the last checkpoint is kept beside it, as `.checkpoint`, and if the board shows two
-            faces, the one that does not continue it as `.forked`. Several rounds of a person may
-            share it: what another one has kept meanwhile never goes back.
-        relayed: whether the board sees a relay instead of this person.
+        url: the board's address in the terms.
+        path: the last checkpoint is stored beside it as `.checkpoint`; if the board equivocates,
+            the checkpoint that does not continue it as `.forked`. Several rounds of a person may
+            share the path: a stored checkpoint is only replaced by a larger one.
+        relayed: whether requests go through a relay.
     """
 
     def __init__(
-        self, round_: AgreedTerms, *, path: Path, peers: Peers, trusted: Trust = _NOBODY
+        self, round_: AgreedTerms, *, path: Path, peers: Peers, trusted: Trust = _NO_WITNESSES
     ) -> None:
         self.url = round_.terms.board.url
         self._trusted = trusted
         self.round = round_
         self.relayed = isinstance(peers, RelayedClient)
-        self._kept = Path(f"{path}.checkpoint")
+        self._stored = Path(f"{path}.checkpoint")
         self._forked = Path(f"{path}.forked")
         self._peers = peers
 
     async def follow(self) -> VerifiedCheckpoint:
-        """Fetch the board's checkpoint, check that it continues the last one, and keep it."""
+        """Fetch the board's checkpoint, check that it continues the last one, and store it."""
         if self._trusted.demanded:
             return await self._follow_watched()
-        before = self._before()  # first: another round of this person may keep a newer one
+        before = self._before()  # first, as another round of this person may store a newer one
         return await self._continue(await self._peers.get(f"{self.url}/checkpoint"), before)
 
     async def _follow_watched(self) -> VerifiedCheckpoint:
-        """Do the same with the note that witnesses cosigned."""
-        kept = Path(f"{self._kept}.note")
-        before = _kept_note(kept)
+        """Do the same with the signed note and its cosignatures."""
+        path = Path(f"{self._stored}.note")
+        before = _stored_note(path)
         raw = await self._peers.get(f"{self.url}/log/checkpoint")
         check = partial(
             follow_watched,
@@ -88,14 +89,19 @@ class BoardView:
         if before is not None:
             try:
                 point = check(before=before, path=await self._grown(before, point))
-            except Equivocation as found:
-                await _write(self._forked, raw)
-                raise Equivocation(f"{found} (they are {kept} and {self._forked})") from None
-        await asyncio.to_thread(_keep, kept, raw, lambda: _kept_note(kept), point.size)
+            except Equivocation as error:
+                raise await self._proof_of(error, path, raw) from None
+        await asyncio.to_thread(_store_larger, path, raw, lambda: _stored_note(path), point.size)
         return point
 
     def _before(self) -> Checkpoint | None:
-        return Checkpoint.decode(self._kept.read_bytes()) if self._kept.exists() else None
+        return Checkpoint.decode(self._stored.read_bytes()) if self._stored.exists() else None
+
+    async def _proof_of(self, error: Equivocation, stored: Path, raw: bytes) -> Equivocation:
+        """Store the checkpoint that does not continue the stored one, and name both files."""
+        self._forked.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await asyncio.to_thread(write_bytes, self._forked, raw, secret=True, replace=True)
+        return Equivocation(f"{error} (they are {stored} and {self._forked})")
 
     async def _continue(self, raw: bytes, before: Checkpoint | None) -> VerifiedCheckpoint:
         board = self.round.terms.board.verifying
@@ -103,62 +109,66 @@ class BoardView:
         try:
             path = await self._grown(before, point) if before else []
             point = follow(raw, board=board, before=before, path=path)
-        except Equivocation as found:
-            await _write(self._forked, raw)
-            raise Equivocation(f"{found} (they are {self._kept} and {self._forked})") from None
-        await asyncio.to_thread(_keep, self._kept, raw, self._before, point.size - 1)
+        except Equivocation as error:
+            raise await self._proof_of(error, self._stored, raw) from None
+        await asyncio.to_thread(_store_larger, self._stored, raw, self._before, point.size - 1)
         return point
 
     async def bulletin(self) -> VerifiedBulletin:
-        """Fetch the whole bulletin, and check that the board shows the same to everybody."""
+        """Fetch the whole bulletin, and check that the board shows everybody the same one."""
         raw = await self._peers.get(f"{self._at}/bulletin", most=BULK)
         bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
         await self.check_bulletin(bulletin)
         return bulletin
 
     async def heading(self) -> Heading:
-        """Fetch the head of the bulletin, which the server signed; the log is not asked."""
+        """Fetch the bulletin's signed heading, without a proof that the log has it."""
         heading = Heading.decode(await self._peers.get(f"{self._at}/heading"))
         check_heading(heading, self.round)
         return heading
 
     async def entry(self, group: int, address: bytes) -> tuple[VerifiedHeading, VerifiedEntry]:
-        """Fetch one entry, with the proof that it is the one that everybody can see."""
+        """Fetch one entry, with the proof that it is on the bulletin that everybody sees."""
         point, before, url = await self._under(f"{self._at}/entries/{group}/{address.hex()}")
-        found = read_document(await self._peers.get(url), Entry, _STRANGE)
+        document = read_document(await self._peers.get(url), Entry, _STRANGE)
         heading = verify_heading(
-            Heading.decode(found.heading),
+            Heading.decode(document.heading),
             self.round,
-            point=point or await self._continue(found.checkpoint, before),
-            place=found.log_place,
-            path=_steps(found.log_path),
+            point=point or await self._continue(document.checkpoint, before),
+            place=document.log_place,
+            path=_hashes(document.log_path),
         )
-        place, path = found.place, _steps(found.path)
-        entry = verify_entry(found.entry, group=group, heading=heading, place=place, path=path)
+        entry = verify_entry(
+            document.entry,
+            group=group,
+            heading=heading,
+            place=document.place,
+            path=_hashes(document.path),
+        )
         return heading, entry
 
     async def check_logged(self) -> None:
-        """Check that the board's log has the terms, before anything of a report leaves."""
+        """Check that the board's log has the terms, before anything of a report is sent."""
         point, before, url = await self._under(f"{self._at}/logged")
         try:
-            found = read_document(await self._peers.get(url), Logged, _STRANGE)
+            logged = read_document(await self._peers.get(url), Logged, _STRANGE)
         except Absent:
             raise Refused(
-                "the board has not logged the terms of this round, so others may be shown other"
-                " ones: nothing was sent; ask its organizer"
+                "the board has not logged the terms of this round, so other people may get other"
+                " terms; nothing was sent; ask the round's organizer"
             ) from None
-        point = point or await self._continue(found.checkpoint, before)
-        check_logged(self.round, point=point, place=found.place, path=_steps(found.path))
+        point = point or await self._continue(logged.checkpoint, before)
+        check_logged(self.round, point=point, place=logged.place, path=_hashes(logged.path))
 
     async def _under(self, url: str) -> tuple[VerifiedCheckpoint | None, Checkpoint | None, str]:
-        """Give the checkpoint under which to ask for a proof, the one before, and the question.
+        """Return the checkpoint to prove something under, the one before, and the address to ask.
 
-        Without witnesses the answer brings the checkpoint.
+        Without witnesses the answer itself brings the checkpoint.
         """
         if not self._trusted.demanded:
             return None, self._before(), url
         point = await self.follow()
-        if not point.size:  # asked for no size, the board would prove it under all it shows
+        if not point.size:  # size=0 would mean the newest checkpoint, cosigned or not
             raise Unavailable(_UNSEEN)
         return point, None, f"{url}?size={point.size}"
 
@@ -175,9 +185,10 @@ class BoardView:
         """Check that letters are in the log, each at the place that the board's answer named."""
         try:
             await patiently(lambda: self._check_letters(placed), patience)
-        except Unavailable as away:
+        except Unavailable as error:
             raise Unavailable(
-                f"the board took your letter; no proof that it shows it yet ({away}): read later"
+                f"the board accepted your letter but has not proven yet that it shows it ({error});"
+                " read your letters later to check"
             ) from None
 
     async def _check_letters(self, placed: Sequence[tuple[int, bytes]]) -> None:
@@ -202,58 +213,55 @@ class BoardView:
         return await self._path(f"{self.url}/proofs/inclusion?place={place}&size={point.size}")
 
     async def _path(self, url: str) -> list[bytes]:
-        """Fetch a proof; a board that gives none counts as one that shows two faces."""
+        """Fetch a proof; a board that gives none counts as one that equivocates."""
         try:
             proof = read_document(await self._peers.get(url), dict[str, list[str]], _STRANGE)
             return [bytes.fromhex(step) for step in proof["path"]]
         except (Refused, KeyError, ValueError):
             raise Equivocation(
-                "the board gives no proof that its log only grew and shows this: do not rely on it"
+                "the board gives no proof that its log only grew and has this; do not rely on it"
             ) from None
 
 
-def _keep(
-    path: Path, raw: bytes, kept: Callable[[], Checkpoint | LogCheckpoint | None], most: int
+def _store_larger(
+    path: Path, raw: bytes, load: Callable[[], Checkpoint | LogCheckpoint | None], most: int
 ) -> None:
-    """Keep a checkpoint if the one that is kept has at most so many places; alone meanwhile."""
+    """Store a checkpoint unless the stored one has a size above `most`, under the folder's lock."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with alone_beside(path):
-        newest = kept()
-        if newest is None or newest.size <= most:
+    with folder_lock(path):
+        stored = load()
+        if stored is None or stored.size <= most:
             write_bytes(path, raw, secret=True, replace=True)
 
 
-async def _write(path: Path, raw: bytes) -> None:
-    """Keep a checkpoint; the disk must not stop others."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    await asyncio.to_thread(write_bytes, path, raw, secret=True, replace=True)
-
-
-def _kept_note(path: Path) -> LogCheckpoint | None:
+def _stored_note(path: Path) -> LogCheckpoint | None:
     return LogCheckpoint.read(Note.read(path.read_bytes()).text) if path.exists() else None
 
 
-def _steps(raw: bytes) -> list[bytes]:
+def _hashes(raw: bytes) -> list[bytes]:
     return [raw[at : at + HASH_SIZE] for at in range(0, len(raw), HASH_SIZE)]
 
 
-# HOUSE-DOC services.person.retrieval: 'Retrieval: the ways to fetch your answer from the board, under one contract.\n\nThe whole board tells nobody which entry is yours. One entry with its proof is small, and shows the\nboard which one is asked for; so it goes through a relay, which does not see it. SPEC section 9.\n'
+# -- ways to fetch an answer
+
 MOST: Final = 2_000
-"""Entries up to which the whole board is fetched, also when a relay is known."""
+"""Number of entries up to which `by_size` fetches the whole bulletin, also through a relay."""
 
 
 @dataclass(frozen=True)
 class OwnEntry:
-    """One entry, and the head of the bulletin that it belongs to."""
+    """One entry, and the heading of its bulletin."""
 
     heading: VerifiedHeading
     entry: VerifiedEntry
 
 
 class Retrieval(Protocol):
-    """A way to fetch what the board shows for a ticket, verified; the ticket opens it.
+    """A way to fetch and verify what the board shows for a ticket, which then opens it.
 
-    Raises `Absent` while the round is not answered.
+    The whole bulletin shows nobody which entry is wanted. One entry with its proof is small, but
+    the board sees which one it is, so it goes through a relay. Raises `Absent` while the round has
+    no outcome.
     """
 
     async def __call__(self, view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntry:
@@ -261,17 +269,17 @@ class Retrieval(Protocol):
 
 
 async def whole_board(view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntry:
-    """Fetch the whole bulletin, as everybody does."""
+    """Fetch the whole bulletin."""
     del ticket
     return await view.bulletin()
 
 
 async def one_entry(view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntry:
-    """Fetch one entry with its proof, through a relay; of a refused round the empty bulletin."""
+    """Fetch one entry with its proof, through a relay; for a refused round the empty bulletin."""
     if not view.relayed:
         raise Misuse(
-            "asking the board for your entry directly shows which one is yours: give a relay, or"
-            " fetch the whole board"
+            "a direct request for your entry would show the board which one is yours; give a relay,"
+            " or fetch the whole board"
         )
     if not any((await view.heading()).sizes):
         return await view.bulletin()
@@ -279,13 +287,13 @@ async def one_entry(view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEn
         return OwnEntry(*await view.entry(ticket.group, ticket.keys.address))
     except Absent:
         raise Missing(
-            f"the board says that your address {ticket.keys.address.hex()} is not on it; fetch the"
-            " whole board (--retrieval whole) to see for yourself"
+            f"the board says that your address {ticket.keys.address.hex()} is not on the bulletin;"
+            " check this on the whole board with `--retrieval whole`"
         ) from None
 
 
 async def by_size(view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntry:
-    """Fetch one entry if there is a relay and the board is large, else the whole board."""
+    """Fetch one entry if there is a relay and the bulletin is large, else the whole bulletin."""
     large = view.relayed and sum((await view.heading()).sizes) > MOST
     return await (one_entry if large else whole_board)(view, ticket)
 
@@ -295,4 +303,4 @@ RETRIEVALS: Final[dict[str, Retrieval]] = {
     "whole": whole_board,
     "entry": one_entry,
 }
-"""Every way, by its name."""
+"""All ways, by name."""

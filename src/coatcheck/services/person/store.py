@@ -1,4 +1,4 @@
-"""The file in which a person keeps the ticket of one round; only its owner can read it."""
+"""Ticket files and the lock of a person's folder; only their owner can read the files."""
 
 import fcntl
 import os
@@ -12,12 +12,11 @@ from coatcheck.errors import Misuse
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 
 
-# HOUSE-DOC services.person.folders: "A person's folder, in which one program at a time replaces a file."
 @contextmanager
-def alone_beside(path: Path) -> Iterator[None]:
-    """Keep other programs of this person out of a file's folder while the file is replaced.
+def folder_lock(path: Path) -> Iterator[None]:
+    """Lock the folder of a file against other programs of this person, while it is replaced.
 
-    One lock for the whole folder, so that none tells of a ticket that is gone.
+    One lock file for the whole folder: a lock file per ticket would reveal deleted tickets.
     """
     try:
         lock = os.open(path.with_name(".coatcheck.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
@@ -32,22 +31,22 @@ def alone_beside(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TicketFile:
-    """A ticket on the disk, written whole or not at all."""
+    """The file of a ticket, which is written whole or not at all."""
 
     path: Path
 
     def load(self) -> Ticket | None:
-        """Return the ticket, or None if there is none yet."""
+        """Return the ticket; None if there is none yet."""
         return self.read() if self.path.exists() else None
 
     def read(self) -> Ticket:
         """Return the ticket, which must be there."""
         if not self.path.exists():
-            raise Misuse(f"there is no ticket at {self.path}: join first")
+            raise Misuse(f"there is no ticket at {self.path}; join first")
         return read_ticket(read_secret(self.path))
 
     def keep(self, ticket: Ticket) -> None:
-        """Store a new ticket; one that is there already stays, whoever has just stored it."""
+        """Store a new ticket; reject it if another program has stored one meanwhile."""
         with self.alone():
             write_bytes(self.path, write_ticket(ticket), secret=True)
 
@@ -56,9 +55,9 @@ class TicketFile:
         write_bytes(self.path, write_ticket(ticket), secret=True, replace=True)
 
     def alone(self) -> AbstractContextManager[None]:
-        """Keep other programs of this person out while the ticket is read and replaced."""
-        return alone_beside(self.path)
+        """Lock out other programs of this person while the ticket is read and replaced."""
+        return folder_lock(self.path)
 
     def discard(self) -> None:
-        """Remove a new ticket of which nothing has left."""
+        """Remove a new ticket from which nothing was sent."""
         self.path.unlink()

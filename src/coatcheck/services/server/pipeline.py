@@ -61,7 +61,7 @@ from coatcheck.services.server.task_stage import (
 )
 from coatcheck.services.settings import ServerSettings, keyring_of
 from coatcheck.services.telemetry import log
-from coatcheck.services.web.client import HttpClient, Long
+from coatcheck.services.web.client import HttpClient, LongBody
 from coatcheck.services.worker_pools import Done, Runner, keep_terms, runner_of, terms_of
 from coatcheck.stores.blobs import ByteRange, RangeRequest, SealedFiles, byte_ranges
 
@@ -269,7 +269,7 @@ async def publish(
     headers = announced(content, digest=digest, signing=signing)
     clock.reach("server.deliver")
     url = f"{to}/rounds/{digest.hex()}/bulletin"
-    await peers.stream(url, Long(size, going.pieces), headers=headers)
+    await peers.stream(url, LongBody(size, going.pieces), headers=headers)
     clock.reach("server.delivered")
 
 
@@ -538,7 +538,7 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
 
     Seals are fresh at every try, so the part that was noted first is the one that counts.
     """
-    pass  # HOUSE: empty import
+    # HOUSE: empty import
 
     stored = store.round(digest)
     if not SERVER_TRANSITIONS.allows(stored.phase, "answer"):

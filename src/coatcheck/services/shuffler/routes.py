@@ -48,12 +48,12 @@ from coatcheck.services.shuffler.rounds import (
     role_of,
 )
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore, Verdict
-from coatcheck.services.web.connections import Fixed, Wire, read_body
+from coatcheck.services.web.connections import FixedReply, Wire, read_body
 from coatcheck.services.web.gateway import GATEWAY, Gateway
 from coatcheck.services.web.routing import OCTETS, ROUND, Digest, Nothing, Problem, Reply, Route
 
 # HOUSE-DOC services.shuffler.intake: 'The way in: uploads are checked, written in groups, counted, and only then signed for, together.\n\nKnows who uploads and what is sealed to this shuffler; writes neither address nor time down.\nSPEC section 10.\n'
-_RECEIPT: Final = Fixed(201, RECEIPT_SIZE)
+_RECEIPT: Final = FixedReply(201, RECEIPT_SIZE)
 _TOLD: Final = {
     Verdict.CONFLICT: Problem("conflict", "other bytes came under this id: re-send your ticket's"),
     Verdict.SPENT: Problem("forbidden", "this token was used for another upload"),

@@ -1,36 +1,42 @@
-"""The one HTTP client, for services, persons, commands and the demo.
+"""The HTTP client of services, people, commands and the demo; origins; opening a round.
 
-A service that is away is `Unavailable`, and worth another try; what it refuses comes back as
-`Refused`, in its own words. Nothing is tried again unless the caller says so with `patiently`.
+A service that does not answer raises `Unavailable`, and trying again may help; a request that it
+rejects raises `Refused` with the service's own words. Nothing is retried unless the caller uses
+`patiently`.
 """
 
 import asyncio
 import ipaddress
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
 
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.services.web.routing import JSON
 
-# HOUSE-DOC services.http.origins: 'Addresses of roles and relays: their parts, and whether two belong to one operator.'
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import httpx2  # of the extra `serve`: loaded by `_httpx2` when a client is made
+
 _REGISTRIES: Final = frozenset(
     ("ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "mil", "ne", "net", "nom", "or", "org")
 )
-"""Labels below a country's that are a registry's."""
+"""Second-level labels under which registries of countries assign names, as in `co.uk`."""
 
 
 class Origin(NamedTuple):
-    """Where a role or a relay is."""
+    """The scheme, host and port of a role or a relay."""
 
     scheme: str
     authority: str
@@ -39,41 +45,42 @@ class Origin(NamedTuple):
 
     @property
     def url(self) -> str:
-        """The address without a path."""
+        """The origin as an address, without a path."""
         return f"{self.scheme}://{self.authority}"
 
 
 def origin_of(url: str) -> Origin:
-    """Read the origin of an address."""
+    """Return the origin of an address."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0
     except ValueError:
         host, port = "", 0
     if not host or parts.scheme not in {"http", "https"} or "@" in parts.netloc:
-        raise Misuse(f"{url!r} is no address: give https://HOST[:PORT]")
+        raise Misuse(f"{url!r} is not an address; give https://HOST[:PORT]")
     return Origin(parts.scheme, parts.netloc.lower(), host, port)
 
 
-def apart(relay: str, role: str) -> None:
-    """Refuse a relay in the domain of the role it is to hide people from.
+def check_apart(relay: str, role: str) -> None:
+    """Reject a relay in the domain of the role from which it should hide people (S17.17, S17.21).
 
-    Domains are compared from their second label on (`relay.a.org` and `board.a.org` are one
-    operator's). Addresses of this machine are for practice, and let through.
+    Hosts are in one domain if their last two labels agree (three under a registry, as in `co.uk`):
+    `relay.a.org` and `board.a.org` have one operator. Addresses of this machine pass, for practice.
     """
-    one, two = origin_of(relay).host, origin_of(role).host
-    if _is_loopback(one) or _is_loopback(two):
+    first, second = origin_of(relay).host, origin_of(role).host
+    if _is_loopback(first) or _is_loopback(second):
         return
-    if one == two or (not _is_number(one) and not _is_number(two) and _domain(one) == _domain(two)):
+    are_names = not _is_number(first) and not _is_number(second)
+    if first == second or (are_names and _domain(first) == _domain(second)):
         raise Misuse(
-            f"the relay {one} and the role {two} belong to one operator, who would see both who"
-            " asks and what is asked: use a relay of somebody else"
+            f"the relay {first} and the role {second} are in one domain, so one operator would see"
+            " both who sends a request and what it says; use a relay of somebody else"
         )
 
 
 def _domain(host: str) -> list[str]:
     labels = host.rstrip(".").split(".")
-    # The last two labels of a.co.uk are a registry's and nobody's own; those of a.b.io are b's.
+    # The last two labels of a.co.uk belong to a registry; those of a.b.io belong to b.
     registry = len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _REGISTRIES
     return labels[-3 if registry else -2 :]
 
@@ -93,7 +100,7 @@ def _is_loopback(host: str) -> bool:
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 _NOT_TAKEN: Final = frozenset({425, 429})
 _HERE: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
-"""No proxy stands between processes of one machine."""
+"""Addresses that are asked without a proxy: those of this machine."""
 DOCUMENT: Final = 1 << 20
 """The most bytes of a document, a receipt or a proof."""
 LIST: Final = 1 << 24
@@ -101,7 +108,7 @@ LIST: Final = 1 << 24
 BULK: Final = 1 << 30
 """The most bytes of a bulletin."""
 _SLOWEST: Final = 1 << 16
-"""Bytes per second below which an answer counts as none."""
+"""Bytes per second below which an answer is too slow."""
 _PAUSE: Final = 0.25
 _LONGEST: Final = 5.0
 
@@ -110,7 +117,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer as it came: any status, headers in lower case, the whole body."""
+    """An answer of any status, with header names in lower case and the whole body."""
 
     status: int
     headers: Mapping[str, str]
@@ -118,7 +125,7 @@ class Answered:
 
 
 class Exchanges(Protocol):
-    """What asks once and gives the answer as it came."""
+    """Something that sends a request once and returns the answer."""
 
     async def exchange(
         self,
@@ -129,15 +136,15 @@ class Exchanges(Protocol):
         headers: Mapping[str, str] | None = None,
         most: int = DOCUMENT,
     ) -> Answered:
-        """Ask once; a refusal is an answer, too."""
+        """Send a request once; an answer of any status is returned."""
 
     async def close(self) -> None:
         """Close the connections."""
 
 
 @dataclass(frozen=True)
-class Long:
-    """A body that is never held in whole: how many bytes, and a way to make its pieces."""
+class LongBody:
+    """A body that is never in memory as a whole: its size, and a function that yields pieces."""
 
     size: int
     pieces: Callable[[], AsyncIterator[bytes]]
@@ -147,28 +154,29 @@ class Long:
 
 
 class Absent(Refused):
-    """There is nothing at this address, or not yet."""
+    """The service has nothing at this address, or not yet (404)."""
 
 
 class Wrong(Refused):
-    """What was sent does not say what it has to."""
+    """The service found the document or a parameter invalid (422)."""
 
 
 class NotTaken(Unavailable):
-    """The other side says that it took nothing, and that a later try is right."""
+    """The service took nothing and says that the client should try later (425, 429)."""
 
 
 class HttpClient:
     """A pool of connections to services.
 
-    *Guarantee:* an answer that is longer than allowed, or compressed, is refused before it is
-    held: no service can fill the memory.
+    *Guarantee:* an answer that is longer than allowed, or compressed, is rejected before it is
+    read: no service can fill the memory.
     """
 
     def __init__(self, *, ca: str = "", timeout: float = 30.0, connections: int = 100) -> None:
+        httpx2 = _httpx2()
         self._timeout = timeout
-        verify = trusted(ca) if ca else _usual()
-        # The pool looks at everything that waits in it at every turn, so nothing waits in it.
+        verify = certificates(ca) if ca else _system_certificates()
+        # httpx2 scans all waiting requests at each turn, so they wait here instead.
         self._turns = asyncio.Semaphore(connections)
         self._http = httpx2.AsyncClient(
             verify=verify,
@@ -177,7 +185,7 @@ class HttpClient:
             limits=httpx2.Limits(
                 max_connections=connections, max_keepalive_connections=connections
             ),
-            follow_redirects=False,  # terms say where a role is, and answers never do
+            follow_redirects=False,  # only terms say where a role is (S6.10)
         )
 
     async def __aenter__(self) -> Self:
@@ -187,8 +195,8 @@ class HttpClient:
         await self.close()
 
     async def get(self, url: str, *, most: int = DOCUMENT) -> bytes:
-        """Fetch a document of at most so many bytes."""
-        return taken(url, await self.exchange("GET", url, most=most))
+        """Fetch a document of at most `most` bytes."""
+        return body_of(url, await self.exchange("GET", url, most=most))
 
     async def send(
         self,
@@ -200,11 +208,11 @@ class HttpClient:
     ) -> bytes:
         """Send a body, JSON unless the headers say otherwise, and return the answer."""
         headers = headers or {"content-type": JSON}
-        return taken(url, await self.exchange(method, url, body, headers=headers))
+        return body_of(url, await self.exchange(method, url, body, headers=headers))
 
-    async def stream(self, url: str, body: Long, *, headers: Mapping[str, str]) -> bytes:
-        """Send a body that is never held in whole, and return the answer."""
-        return taken(url, await self.exchange("POST", url, body, headers=headers))
+    async def stream(self, url: str, body: LongBody, *, headers: Mapping[str, str]) -> bytes:
+        """Send a body that is never in memory as a whole, and return the answer."""
+        return body_of(url, await self.exchange("POST", url, body, headers=headers))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -214,52 +222,70 @@ class HttpClient:
         self,
         method: str,
         url: str,
-        body: bytes | Long = b"",
+        body: bytes | LongBody = b"",
         *,
         headers: Mapping[str, str] | None = None,
         most: int = DOCUMENT,
     ) -> Answered:
-        """Ask once; a refusal is an answer, too."""
-        plain = {**(headers or {}), "accept-encoding": "identity"}
+        """Send a request once; an answer of any status is returned."""
+        lines = {**(headers or {}), "accept-encoding": "identity"}
         content: bytes | AsyncIterator[bytes]
-        if isinstance(body, Long):
-            content, plain["content-length"] = body.pieces(), str(body.size)
+        if isinstance(body, LongBody):
+            content, lines["content-length"] = body.pieces(), str(body.size)
         else:
             content = body
-        # The timeout holds between two pieces; this one keeps a peer from trickling for ever.
+        # httpx2 limits the time between two pieces; this limits the whole answer.
         longest = 4 * self._timeout + (most + len(body)) / _SLOWEST
         try:
             async with (
                 self._turns,
                 asyncio.timeout(longest),
-                self._http.stream(method, _parsed(url), content=content, headers=plain) as answer,
+                self._http.stream(method, _parsed(url), content=content, headers=lines) as answer,
             ):
-                raw = await _held(answer, url, most)
+                raw = await _read_answer(answer, url, most)
         except TimeoutError:
-            raise Unavailable(f"{url} takes too long to answer") from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            raise Unavailable(f"{url} {_why_not(error)}") from None
+            raise Unavailable(
+                f"{url} took longer than {longest:.0f} s to answer; try later"
+            ) from None
+        except _failures() as error:
+            raise Unavailable(f"{url} {_describe(error)}") from None
         return Answered(answer.status_code, dict(answer.headers.items()), raw)
 
 
+def _httpx2() -> "ModuleType":
+    """Load the HTTP library, or say which extra has it."""
+    try:
+        return import_module("httpx2")
+    except ModuleNotFoundError:
+        raise Misuse("HTTP needs the extra `serve`: pip install 'coatcheck[serve]'") from None
+
+
+@cache
+def _failures() -> tuple[type[Exception], ...]:
+    """Return what the HTTP library raises if no answer comes."""
+    httpx2 = _httpx2()
+    return httpx2.HTTPError, httpx2.InvalidURL, OSError
+
+
 @lru_cache(maxsize=256)
-def _parsed(url: str) -> httpx2.URL:
-    """Read an address; many requests go to few of them."""
-    return httpx2.URL(url)
+def _parsed(url: str) -> "httpx2.URL":
+    """Parse an address; cached, as many requests go to few addresses."""
+    url_type: type[httpx2.URL] = _httpx2().URL
+    return url_type(url)
 
 
-def taken(url: str, answer: Answered) -> bytes:
-    """Give the body of an answer that is no refusal; tell a refusal in its own words."""
+def body_of(url: str, answer: Answered) -> bytes:
+    """Return the body of a successful answer; raise the problem of any other."""
     if 200 <= answer.status < 300:
         return answer.body
-    raise _refusal(url, answer.status, answer.body)
+    raise _error_of(url, answer.status, answer.body)
 
 
-async def _held(answer: httpx2.Response, url: str, most: int) -> bytes:
-    """Read an answer, as long as it is plain and not too long."""
+async def _read_answer(answer: "httpx2.Response", url: str, most: int) -> bytes:
+    """Read an answer that is neither compressed nor too long."""
     most = most if answer.is_success else min(most, DOCUMENT)
     if answer.headers.get("content-encoding", "identity") != "identity":
-        raise Refused(f"{url} answers in another encoding than plain: it is not read")
+        raise Refused(f"{url} sent a compressed answer, which was not read; ask its operator")
     length = answer.headers.get("content-length", "0")
     body = bytearray()
     if not length.isdigit() or int(length) <= most:
@@ -269,42 +295,45 @@ async def _held(answer: httpx2.Response, url: str, most: int) -> bytes:
                 break
         else:
             return bytes(body)
-    raise Refused(f"{url} answers with more than {most} bytes: it is not read")
+    raise Refused(f"{url} sent more than {most} bytes, which were not read; ask its operator")
 
 
-def _why_not(error: Exception) -> str:
-    """Say why nobody answered: a certificate that is not known is no reason to try later."""
+def _describe(error: Exception) -> str:
+    """Say why there was no answer, and what helps: trying later does not fix a certificate."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "has a certificate that nobody you trust has signed; is it your own? Name it by --ca"
+        return "has a certificate from no authority that you trust; if it is yours, name it by --ca"
     return f"does not answer ({type(error).__name__}): check the address, or try later"
 
 
-def _refusal(url: str, status: int, raw: bytes) -> Refused | Unavailable:
-    """Tell a problem document in its own words."""
+def _error_of(url: str, status: int, raw: bytes) -> Refused | Unavailable:
+    """Return the error for a problem document, with the service's own words."""
     try:
         text = str(msgspec.json.decode(raw, type=dict[str, Any])["detail"])[:500]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         text = f"status {status}"
     if status in _LATER:
         kind = NotTaken if status in _NOT_TAKEN else Unavailable
-        return kind(f"{url} cannot do it now: {text}")
+        return kind(f"{url} cannot do this now: {text}")
     if 300 <= status < 400:
-        return Refused(f"{url} sends you elsewhere, which the terms do not name: nothing was done")
+        return Refused(
+            f"{url} redirects elsewhere, which was not followed; use the address in the terms"
+        )
     return {404: Absent, 422: Wrong}.get(status, Refused)(f"{url} refused: {text}")
 
 
 @cache
-def _usual() -> ssl.SSLContext:
-    """Trust the system's certificates, read once: that takes longer than to ask."""
-    return httpx2.create_ssl_context()
+def _system_certificates() -> ssl.SSLContext:
+    """Trust the system's certificates, read once because that is slow."""
+    context: ssl.SSLContext = _httpx2().create_ssl_context()
+    return context
 
 
-def trusted(ca: str) -> ssl.SSLContext:
-    """Trust the certificates of a file, or the system's if none is named."""
+def certificates(ca: str) -> ssl.SSLContext:
+    """Return a TLS context that trusts the certificates of a file, or else the system's."""
     try:
         return ssl.create_default_context(cafile=ca or None)
     except (OSError, ssl.SSLError) as error:
-        raise Misuse(f"{ca} is no file of certificates (PEM): {error}") from None
+        raise Misuse(f"cannot read certificates from {ca}: {error}; give a PEM file") from None
 
 
 async def patiently(
@@ -314,16 +343,16 @@ async def patiently(
     growth: float = 2.0,
     draw: Callable[[float], float] = float,
 ) -> _T:
-    """Ask again, ever more rarely, for so many seconds, while the other side is away.
+    """Repeat a request for `patience` seconds, at growing intervals, while it is `Unavailable`.
 
-    `draw` makes a pause of the one that is due.
+    `draw` turns the pause that is due into the pause that is made.
     """
-    end, pause = time.monotonic() + patience, _PAUSE
+    deadline, pause = time.monotonic() + patience, _PAUSE
     while True:
         try:
             return await ask()
         except Unavailable:
-            if time.monotonic() + pause > end:
+            if time.monotonic() + pause > deadline:
                 raise
         await asyncio.sleep(draw(pause))
         pause = min(pause * growth, _LONGEST)
@@ -332,20 +361,53 @@ async def patiently(
 def ask(
     method: str, url: str, *, body: Mapping[str, Any] | None = None, token: str = "", ca: str = ""
 ) -> Any:
-    """Ask a service once, as a command does, and return its JSON document, or say why not."""
+    """Send a request once, from code that is not async, and return the JSON document."""
     headers = {"content-type": JSON} | ({"authorization": f"Bearer {token}"} if token else {})
 
     async def once() -> bytes:
         async with HttpClient(ca=ca, timeout=120) as peers:
             if method == "GET":
-                return taken(url, await peers.exchange("GET", url, headers=headers, most=LIST))
+                return body_of(url, await peers.exchange("GET", url, headers=headers, most=LIST))
             return await peers.send(url, msgspec.json.encode(body or {}), headers=headers)
 
-    # In a thread of its own, where no event loop runs yet.
+    # In a separate thread, where no event loop runs yet.
     with ThreadPoolExecutor(1) as thread:
         try:
             raw = thread.submit(asyncio.run, once()).result()
         except Wrong as error:
             raise Misuse(str(error)) from None
     kind: Any = dict[str, Any] | list[Any]
-    return read_document(raw, kind, f"{url} is no address of a coatcheck service")
+    return read_document(raw, kind, f"{url} is not the address of a coatcheck service")
+
+
+def open_round(
+    server: str,
+    body: dict[str, Any],
+    *,
+    token: str,
+    patience: float = 60.0,
+    ca: str = "",
+    stopped: threading.Event | None = None,
+) -> str:
+    """Have a server open a round everywhere, and return the round's address for people.
+
+    Repeats the request while a role is away: the server opens one round however often it is asked.
+    A caller in a thread of its own ends the wait by setting `stopped`.
+    """
+    stopped = stopped or threading.Event()
+    deadline = time.monotonic() + patience
+    reason = Unavailable(f"{server} does not answer; run the same command again")
+    while time.monotonic() < deadline:
+        try:
+            status = ask("POST", f"{server}/rounds", body=body, token=token, ca=ca)
+        except Unavailable as error:
+            reason = error
+        else:
+            if status["opened"]:
+                return str(status["url"])
+            reason = Unavailable(
+                f"round {status['round']} is still {status['phase']}; run the same command again"
+            )
+        if stopped.wait(0.3):
+            break
+    raise reason

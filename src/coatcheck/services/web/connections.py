@@ -1,8 +1,9 @@
-"""Bytes in and out: headers and bodies have a cap, requests a deadline, connections are counted.
+"""Limits on what a client may send and hold: connections, headers, bodies, time (S19.17).
 
-uvicorn has none of these: 300 half-sent requests stay open for ever, headers of 40 MB are parsed
-at quadratic cost, a body of 100 MB is read whole, an answer that nobody reads is held for ever.
-The cap on bodies is where they are read, the rest in the protocol class.
+uvicorn has none of these limits: 300 half-sent requests stay open for ever, headers of 40 MB are
+parsed at quadratic cost, a body of 100 MB is read whole, an answer that nobody reads is held for
+ever. So `protocol` returns a subclass of its connection class, and bodies are limited where they
+are read. The subclass uses internals of uvicorn; `pyproject.toml` bounds its version for that.
 """
 
 import asyncio
@@ -22,31 +23,33 @@ from coatcheck.protocol.oblivious_http import GATEWAY_PATH
 from coatcheck.services.settings import ProcessSettings
 from coatcheck.services.web.routing import MEDIA, OCTETS, Long, Problem
 
-# HOUSE-DOC services.http.doors: 'The doors: how much one source address may take up, so that nobody keeps the others out.\n\nA source is an IPv4 address, or an IPv6 network of 64 bits. Sources are in memory only, those of\nconnections while they are open and those of requests for some seconds. They are never written.\n'
 _BURST: Final = 10.0
-"""Seconds whose requests may come at once."""
+"""A source may send at once as many requests as it may send in these seconds."""
 _RELAYED: Final = 20
-"""A relay asks for many people: so many requests to the gateway count as one."""
+"""Requests to the gateway that count as one: a relay sends those of many people."""
 _MANY: Final = 10_000
-"""So many sources are remembered before those of which nothing is left to count are dropped."""
+"""Number of sources in memory above which those without recent requests are dropped."""
 
 
 class Connection(Protocol):
-    """What the doors need to know of a connection."""
+    """What `SourceLimits` needs to know about a connection."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for an answer on it: no request has come whole."""
+        """Whether no complete request waits for its answer on it."""
 
-    def turn_away(self) -> None:
-        """Say that too many are here, and close."""
+    def reject(self) -> None:
+        """Answer that there are too many connections, and close this one."""
 
 
 class SourceLimits:
-    """Counts connections and requests by source.
+    """Limits on connections and requests per source, so that one source cannot block the others.
 
-    *Guarantee:* while one source holds connections without asking anything, every other one gets
-    in. A whole request is never dropped for a newcomer.
+    A source is an IPv4 address, or an IPv6 network of 64 bits. Sources are in memory only, those of
+    connections while they are open and those of requests for some seconds; they are never written.
+
+    *Guarantee:* while one source holds connections on which it requests nothing, every other source
+    can connect. A complete request is never dropped for a new connection.
     """
 
     def __init__(
@@ -57,64 +60,66 @@ class SourceLimits:
         self._pace = 1.0 / settings.requests_each
         self._header = settings.source_header.lower().encode()
         try:
-            self._proxies = [ipaddress.ip_network(one) for one in settings.proxies]
+            self._proxies = [ipaddress.ip_network(proxy) for proxy in settings.proxies]
         except ValueError as error:
-            raise Misuse(f"`proxies` has addresses and networks: {error}") from None
-        self._inside: dict[str, dict[Connection, None]] = {}
+            raise Misuse(f"`proxies` must be a list of addresses and networks: {error}") from None
+        self._open: dict[str, dict[Connection, None]] = {}
         self._sources: dict[Connection, str] = {}
         self._due: dict[str, float] = {}
         self._steady = steady
-        self._found = lru_cache(maxsize=4096)(self._find)
+        self._source_of = lru_cache(maxsize=4096)(self._find_source)
 
-    def enter(self, one: Connection, host: str) -> None:
-        """Let a connection in; if there are too many, the oldest idle one of its source goes.
+    def enter(self, connection: Connection, host: str) -> None:
+        """Count a new connection; above a limit, reject the oldest idle one of the same source.
 
-        If there are too many in all, it is one of the source that has most.
+        Above the total limit, that is one of the source with most connections.
         """
-        source, is_proxy = self._found(host)
-        mine = self._inside.setdefault(source, {})
-        mine[one] = None
-        self._sources[one] = source
+        source, is_proxy = self._source_of(host)
+        siblings = self._open.setdefault(source, {})
+        siblings[connection] = None
+        self._sources[connection] = source
         if len(self._sources) > self._most:
-            mine = max(self._inside.values(), key=len)
-        elif len(mine) <= self._each or is_proxy:
+            siblings = max(self._open.values(), key=len)
+        elif len(siblings) <= self._each or is_proxy:
             return
-        # A newcomer has not asked yet either, and is the last in line.
-        going = next((other for other in mine if other.is_idle), one)
-        self.leave(going)
-        going.turn_away()
+        # The new connection is idle as well, and comes last.
+        rejected = next((other for other in siblings if other.is_idle), connection)
+        self.leave(rejected)
+        rejected.reject()
 
-    def leave(self, one: Connection) -> None:
-        """Forget a connection that ended."""
-        source = self._sources.pop(one, None)
+    def leave(self, connection: Connection) -> None:
+        """Forget a connection that was closed."""
+        source = self._sources.pop(connection, None)
         if source is not None:
-            del self._inside[source][one]
-            if not self._inside[source]:
-                del self._inside[source]
+            del self._open[source][connection]
+            if not self._open[source]:
+                del self._open[source]
 
     def check(self, scope: MutableMapping[str, Any]) -> None:
-        """Refuse a request that changes something if its source asked for too many of late."""
+        """Reject a request that changes something if its source has sent too many of late."""
         client = scope.get("client")
         if client is None:
-            return  # from a gateway: the relay knows who it was, and nobody here does
-        source, is_proxy = self._found(client[0])
+            return  # opened by the gateway: only the relay knows its source
+        source, is_proxy = self._source_of(client[0])
         if is_proxy:
-            told = [value for name, value in scope["headers"] if name == self._header]
-            if not told:
+            values = [value for name, value in scope["headers"] if name == self._header]
+            if not values:
                 return
-            # The proxy adds the last one; what stands before it anybody may have written.
-            source, _ = self._found(told[-1].rpartition(b",")[2].strip().decode("latin-1"))
+            # The proxy adds the last entry; anybody may have written those before it.
+            source, _ = self._source_of(values[-1].rpartition(b",")[2].strip().decode("latin-1"))
         now = self._steady()
         share = _RELAYED if scope["path"] == GATEWAY_PATH else 1
         due = max(self._due.get(source, 0.0), now) + self._pace / share
         if due - now > _BURST:
-            raise Problem("busy", "too many requests came from your network address")
+            raise Problem(
+                "busy", "too many requests came from your network address; retry in a moment"
+            )
         self._due[source] = due
         if len(self._due) > _MANY:
             self._due = {source: due for source, due in self._due.items() if due > now}
 
-    def _find(self, host: str) -> tuple[str, bool]:
-        """Give the source of a host, and whether many people come through it."""
+    def _find_source(self, host: str) -> tuple[str, bool]:
+        """Return the source of a host, and whether it is a proxy of many people."""
         try:
             address = ipaddress.ip_address(host.partition("%")[0])
         except ValueError:
@@ -132,32 +137,32 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Wire = tuple[Scope, Receive, Send]
-"""A request as ASGI hands it over, for handlers that read bytes by themselves."""
+"""A request as in ASGI, for handlers that read the body themselves."""
 
 HEAD_LIMIT: Final = 1 << 15
-"""The most bytes of a request's line and headers, and of the trailers after a chunked body."""
+"""The most bytes of the request line and all headers, and of the trailers of a chunked body."""
 _NO_HEAD: Final = -1
-"""Stands for the count of header bytes while there is a body."""
+"""In place of the count of header bytes, while a body arrives."""
 _LINGER: Final = 1.0
-"""Seconds for which what is still coming is thrown away, so that a refusal can be read."""
+"""Seconds for which a rejected connection still discards input, so that the client can read why."""
 _PATIENCE: Final = "coatcheck.patience"
 _PROGRESS: Final = "coatcheck.progress"
 MOST: Final = "coatcheck.most"
-"""How many bytes of an answer whoever asks can take, in the scope of a request."""
+"""Key in the scope of a request: the most bytes of an answer that the client can take."""
 _PIECE: Final = 1 << 18
-"""Bytes of a long answer that are held at once."""
+"""Bytes of a long answer that are in memory at once."""
 RANGE: Final = re.compile(rb"bytes=([0-9]{1,12})-([0-9]{1,12})")
 _SLOWEST: Final = 1 << 16
-"""Bytes a second that a large body or answer has to make at least."""
+"""Bytes per second below which a large body or answer is too slow."""
 
 
 async def pieces(receive: Receive, *, limit: int) -> AsyncIterator[bytes]:
-    """Read a body of at most `limit` bytes as it comes."""
+    """Yield a body of at most `limit` bytes as it arrives."""
     size, more = 0, True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Problem("too-slow", "the connection ended before the body did")
+            raise Problem("too-slow", "the connection closed before the whole body had arrived")
         body, more = message.get("body", b""), message.get("more_body", False)
         size += len(body)
         if size > limit:
@@ -166,7 +171,7 @@ async def pieces(receive: Receive, *, limit: int) -> AsyncIterator[bytes]:
 
 
 async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytes:
-    """Read a body of at most `limit` bytes; a larger one is refused before it is here."""
+    """Read a body of at most `limit` bytes; reject a larger one before all of it is here."""
     cycle = getattr(receive, "__self__", None)
     if isinstance(cycle, RequestResponseCycle) and _is_whole(cycle, limit):
         whole, cycle.body = bytes(cycle.body), bytearray()
@@ -181,7 +186,7 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytes:
             raise _too_large(limit)
     while len(body) <= limit:
         if message["type"] == "http.disconnect":
-            raise Problem("too-slow", "the connection ended before the body did")
+            raise Problem("too-slow", "the connection closed before the whole body had arrived")
         if not message.get("more_body", False):
             return bytes(body)
         message = await receive()
@@ -190,13 +195,13 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytes:
 
 
 def _is_whole(cycle: RequestResponseCycle, limit: int) -> bool:
-    """Tell whether a body that may be taken is all here, as a small one is with its headers."""
-    is_asked = not cycle.disconnected and not cycle.waiting_for_100_continue
-    return is_asked and not cycle.more_body and len(cycle.body) <= limit
+    """Return whether the body has arrived completely, as small ones do with their headers."""
+    is_open = not cycle.disconnected and not cycle.waiting_for_100_continue
+    return is_open and not cycle.more_body and len(cycle.body) <= limit
 
 
 def _too_large(limit: int) -> Problem:
-    return Problem("too-large", f"at most {limit} bytes are taken here")
+    return Problem("too-large", f"the body may have at most {limit} bytes here")
 
 
 async def respond(
@@ -214,17 +219,17 @@ async def respond(
     await send({"type": "http.response.body", "body": body})
 
 
-class Fixed:
-    """Answers that differ in their bodies alone: the head is written once."""
+class FixedReply:
+    """Answers that differ in their body only: the head is encoded once."""
 
     def __init__(self, status: int, size: int, *, media: str = OCTETS) -> None:
         lines = [(b"content-type", media.encode()), (b"content-length", b"%d" % size)]
         self._start = {"type": "http.response.start", "status": status, "headers": lines}
-        told = b"".join(b"%b: %b\r\n" % line for line in lines)
-        self._head = STATUS_LINE[status] + told + b"\r\n"
+        headers = b"".join(b"%b: %b\r\n" % line for line in lines)
+        self._head = STATUS_LINE[status] + headers + b"\r\n"
 
     async def respond(self, send: Send, body: bytes) -> None:
-        """Send an answer; in one piece if a connection waits for no more than that."""
+        """Send an answer; in a single write if the connection needs nothing else."""
         cycle = getattr(send, "__self__", None)
         if isinstance(cycle, RequestResponseCycle) and _is_plain(cycle):
             cycle.response_started = cycle.response_complete = True
@@ -237,38 +242,38 @@ class Fixed:
 
 
 def _is_plain(cycle: RequestResponseCycle) -> bool:
-    """Tell whether an answer needs no other header than its own, and nobody waits before it."""
-    is_asked = not cycle.response_started and not cycle.disconnected and cycle.keep_alive
-    is_told = cycle.default_headers or CLOSE_HEADER in cycle.scope["headers"]
-    return is_asked and not is_told and not cycle.flow.write_paused
+    """Return whether an answer needs no more headers, and no write is waiting before it."""
+    is_open = not cycle.response_started and not cycle.disconnected and cycle.keep_alive
+    has_more = cycle.default_headers or CLOSE_HEADER in cycle.scope["headers"]
+    return is_open and not has_more and not cycle.flow.write_paused
 
 
-async def respond_long(scope: Scope, send: Send, status: int, found: Long, *, media: bytes) -> None:
-    """Send an answer piece by piece, or the range of it that is asked for (RFC 9110, 14)."""
-    start, end, lines = 0, found.size, dict(found.headers)
-    asked = RANGE.fullmatch(header(scope, b"range"))
-    if asked:
-        start = int(asked[1])
-        end = min(int(asked[2]) + 1, found.size, start + scope.get(MOST, found.size))
+async def respond_long(scope: Scope, send: Send, status: int, reply: Long, *, media: bytes) -> None:
+    """Send an answer piece by piece, or the requested range of it (RFC 9110, section 14)."""
+    start, end, lines = 0, reply.size, dict(reply.headers)
+    byte_range = RANGE.fullmatch(header(scope, b"range"))
+    if byte_range:
+        start = int(byte_range[1])
+        end = min(int(byte_range[2]) + 1, reply.size, start + scope.get(MOST, reply.size))
         if not start < end:
-            raise Problem("unprocessable", f"there are {found.size} bytes: ask for some of them")
-        status, lines["content-range"] = 206, f"bytes {start}-{end - 1}/{found.size}"
-    elif found.size > scope.get(MOST, found.size):
-        raise Problem("too-large", f"there are {found.size} bytes: ask for ranges of them")
+            raise Problem("unprocessable", f"the range must be within 0-{reply.size - 1}")
+        status, lines["content-range"] = 206, f"bytes {start}-{end - 1}/{reply.size}"
+    elif reply.size > scope.get(MOST, reply.size):
+        raise Problem("too-large", f"the answer has {reply.size} bytes; request ranges of it")
     lines["content-length"] = str(end - start)
     head = [(b"content-type", media), *((key.encode(), of.encode()) for key, of in lines.items())]
-    at, piece = start, await found.read(start, min(start + _PIECE, end))
+    at, piece = start, await reply.read(start, min(start + _PIECE, end))
     await send({"type": "http.response.start", "status": status, "headers": head})
     while at + len(piece) < end:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
         scope.get("extensions", {}).get(_PROGRESS, _nothing)()
         at += len(piece)
-        piece = await found.read(at, min(at + _PIECE, end))
+        piece = await reply.read(at, min(at + _PIECE, end))
     await send({"type": "http.response.body", "body": piece})
 
 
 def _nothing() -> None:
-    """Nobody waits for progress."""
+    """Do nothing: the server does not track progress."""
 
 
 async def respond_problem(send: Send, problem: Problem) -> None:
@@ -278,7 +283,7 @@ async def respond_problem(send: Send, problem: Problem) -> None:
 
 
 def header(scope: Scope, name: bytes) -> bytes:
-    """Give a header's value, or nothing."""
+    """Return a header's value; empty if there is none."""
     for key, value in scope["headers"]:
         if key == name:
             return value  # type: ignore[no-any-return] # ASGI has bytes
@@ -298,23 +303,23 @@ def _raw(problem: Problem) -> bytes:
 
 
 def grant_time(scope: Scope, *, limit: int) -> None:
-    """Let a large body that is wanted take the time that its announced length needs."""
+    """Extend the deadline of a large body that is expected, by its announced length."""
     length = header(scope, b"content-length")
     grant = scope.get("extensions", {}).get(_PATIENCE)
     if grant is not None and length.isdigit():
         grant(min(int(length), limit) / _SLOWEST)
 
 
-class _Careful(_Plain):
-    """A connection on which every request has to arrive, and every answer to be read, in time.
+class _Limited(_Plain):
+    """A connection that is closed if a request does not arrive, or an answer is not read, in time.
 
     *Guarantee:* the parser gets at most twice `HEAD_LIMIT` bytes of the headers of one request.
     """
 
-    # What runs for every request names its base class: five super() cost a microsecond.
+    # Methods that run for every request name their base class: five calls of super() cost 1 µs.
 
     deadline: ClassVar[float] = 15.0
-    doors: ClassVar[SourceLimits]
+    limits: ClassVar[SourceLimits]
 
     _timer: asyncio.TimerHandle | None = None
     _since: float | None = None
@@ -328,24 +333,24 @@ class _Careful(_Plain):
         self._extensions = {_PATIENCE: self._grant, _PROGRESS: self._progress}
         self._since = self.loop.time()
         self._pause = min(self.deadline, self.timeout_keep_alive) / 4
-        self._timer = self.loop.call_later(self._pause, self._look)
-        self.doors.enter(self, self.client[0] if self.client else "")
+        self._timer = self.loop.call_later(self._pause, self._check)
+        self.limits.enter(self, self.client[0] if self.client else "")
 
     @property
     def is_idle(self) -> bool:
-        """Whether no whole request waits for its answer; a wanted delivery counts as one."""
+        """Whether no complete request waits for its answer; an expected delivery counts as one."""
         if self._since is not None:
             return not self._longer
         return self.cycle is None or self.cycle.response_complete
 
-    def turn_away(self) -> None:
-        """Say that too many are here, and close."""
+    def reject(self) -> None:
+        """Answer that there are too many connections, and close this one."""
         if self.cycle is None or not self.cycle.response_started:
             self.transport.write(_raw(Problem("busy", "too many connections are open")))
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.doors.leave(self)
+        self.limits.leave(self)
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
@@ -362,9 +367,9 @@ class _Careful(_Plain):
                 self._refuse_head()
 
     def _refuse_head(self) -> None:
-        """Answer, and throw away what is still coming: a reset would take the answer along."""
+        """Answer, and discard what still arrives: a reset could destroy the answer."""
         if self.cycle is None or self.cycle.response_complete:
-            detail = f"at most {HEAD_LIMIT} bytes of headers are read"
+            detail = f"the request line and headers may have at most {HEAD_LIMIT} bytes"
             self.transport.write(_raw(Problem("long-headers", detail)))
         self.loop.call_later(_LINGER, self.transport.close)
 
@@ -372,7 +377,7 @@ class _Careful(_Plain):
         _Plain.on_message_begin(self)
         self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item] # our own
         self._longer = 0.0
-        self._due = None  # whoever asks again has read the answer before
+        self._due = None  # a client that sends the next request has read the last answer
         if self._since is None:
             self._since = self.loop.time()
 
@@ -381,7 +386,7 @@ class _Careful(_Plain):
         _Plain.on_headers_complete(self)
 
     def on_chunk_header(self) -> None:
-        """Count what follows the last chunk, which is empty: trailers are headers, too."""
+        """Count what follows the last, empty chunk: trailers are headers, too."""
         self._head = 0
 
     def on_body(self, body: bytes) -> None:
@@ -397,45 +402,52 @@ class _Careful(_Plain):
         if self.pipeline or self.transport.is_closing():
             _Plain.on_response_complete(self)
             return
-        # As uvicorn does it, but without a timer for those who ask nothing more: `_look` comes by.
+        # As in uvicorn, but without a timer per idle connection: `_check` closes those.
         self.server_state.total_requests += 1
         self.flow.resume_reading()
         self._answered = self.loop.time()
 
     def send_400_response(self, msg: str) -> None:
         del msg
-        self.transport.write(_raw(Problem("malformed", "this is not HTTP/1.1")))
+        self.transport.write(_raw(Problem("malformed", "the request is not valid HTTP/1.1")))
         self.transport.close()
 
     def _grant(self, seconds: float) -> None:
         self._longer = seconds
 
     def _progress(self) -> None:
-        """Note that the reader of a long answer has read more of it."""
+        """Note that the client has read more of a long answer."""
         self._due = None
 
-    def _look(self) -> None:
-        """Look now and then, instead of setting a timer for each request: that costs more."""
+    def _check(self) -> None:
+        """Check the deadlines now and then, which costs less than a timer per request."""
         now = self.loop.time()
         if self._is_unread(now):
             self.transport.abort()
             return
-        self._timer = self.loop.call_later(self._pause, self._look)
+        self._timer = self.loop.call_later(self._pause, self._check)
         if self.transport.is_closing():
             return
         is_late = self._since is not None and now - self._since >= self.deadline + self._longer
         if is_late and (self.cycle is None or not self.cycle.response_started):
-            self.transport.write(_raw(Problem("too-slow", "the request was not in time")))
+            self.transport.write(
+                _raw(
+                    Problem(
+                        "too-slow",
+                        f"the request did not arrive within {self.deadline + self._longer:g} s",
+                    )
+                )
+            )
         if is_late or self._is_left(now):
             self.transport.close()
 
     def _is_left(self, now: float) -> bool:
-        """Tell whether nothing was asked for too long after the last answer."""
+        """Return whether the connection has been idle for too long since the last answer."""
         is_waiting = self._since is None and self.is_idle
         return is_waiting and now - self._answered >= self.timeout_keep_alive
 
     def _is_unread(self, now: float) -> bool:
-        """Tell whether an answer has waited for its reader for too long, also on a closed one."""
+        """Return whether an answer has waited too long to be read, also on a closing connection."""
         size = self.transport.get_write_buffer_size()
         if not size:
             self._due = None
@@ -444,6 +456,6 @@ class _Careful(_Plain):
         return self._due is not None and now > self._due
 
 
-def protocol(*, deadline: float, doors: SourceLimits) -> type[_Careful]:
-    """Make the protocol class of a service: uvicorn's, with a deadline and doors."""
-    return type("Careful", (_Careful,), {"deadline": deadline, "doors": doors})
+def protocol(*, deadline: float, limits: SourceLimits) -> type[_Limited]:
+    """Return the protocol class of a service: uvicorn's, with a deadline and source limits."""
+    return type("Limited", (_Limited,), {"deadline": deadline, "limits": limits})

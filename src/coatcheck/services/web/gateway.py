@@ -1,30 +1,32 @@
-"""The gateway of a role (RFC 9458, RFC 9540): opens what came through a relay and answers sealed.
+"""Oblivious HTTP gateway of a role (RFC 9458, RFC 9540): opens sealed requests, seals the answers.
 
-Knows what is asked, never who asks: it sees the relay's address. Its keys are in memory only, and
-each opens for two periods. Only routes that say `relayed` are served. SPEC section 17.
+It learns what is requested but not by whom: it sees the relay's address only. Its keys are in
+memory only, and each one opens requests for two periods. It serves only routes that are marked
+`relayed`. SPEC section 17.
 """
 
-import re
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
 from coatcheck.entropy import system
-from coatcheck.errors import BadSignature, Malformed, Misuse, Unsealable
-from coatcheck.protocol.keys import VerifyingKey
+from coatcheck.errors import Malformed, Misuse, Unsealable
 from coatcheck.protocol.oblivious_http import (
     GATEWAY_PATH,
     KEYS_MEDIA,
+    PADDING,
     REQUEST_MEDIA,
     RESPONSE_MEDIA,
+    SIGNATURES,
     SIZES,
+    UNTIL,
     GatewayKey,
     OpenedRequest,
     Request,
     Response,
+    SignedKeys,
     message_size,
+    signed_part,
     write_keys,
 )
 from coatcheck.services.clock import Clock
@@ -41,87 +43,44 @@ from coatcheck.services.web.connections import (
 )
 from coatcheck.services.web.routing import MEDIA, Header, Problem, Reply, Route
 
-UNTIL: Final = "coatcheck-until"
-SIGNATURES: Final = "coatcheck-signatures"
-PADDING: Final = "coatcheck-padding"
-"""The least bytes of an encapsulated answer, which a request may name."""
 _PADDING: Final = PADDING.encode()
 _REQUEST_MEDIA: Final = REQUEST_MEDIA.encode()
 _RESPONSE_MEDIA: Final = RESPONSE_MEDIA.encode()
-_RUNGS: Final = {b"%d" % rung: rung for rung in SIZES}
-_LABEL: Final = b"coatcheck/v1/gateway\0"
-_SECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
-_SIGNATURE: Final = re.compile(r"([0-9a-f]{2})*", re.ASCII)
+_SIZES: Final = {b"%d" % size: size for size in SIZES}
 SENDS: Final = (
-    Header(UNTIL, "When the keys end, in seconds since 1970.", "^[0-9]+$"),
-    Header(SIGNATURES, "The role's signatures over the keys and their end, in hex."),
+    Header(UNTIL, "When the keys expire, in seconds since 1970.", "^[0-9]+$"),
+    Header(SIGNATURES, "The role's signatures over the keys and their expiry, in hex."),
 )
 
 
-def _signed_part(keys: bytes, until: int) -> bytes:
-    return _LABEL + until.to_bytes(8, "big") + keys
-
-
-@dataclass(frozen=True)
-class SignedKeys:
-    """The keys of a gateway, with the role's signatures."""
-
-    keys: bytes
-    until: int
-    signatures: tuple[bytes, ...]
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What an answer says beside the keys."""
-        signatures = ", ".join(signature.hex() for signature in self.signatures)
-        return {UNTIL: str(self.until), SIGNATURES: signatures}
-
-    @classmethod
-    def read(cls, keys: bytes, headers: Mapping[str, str]) -> "SignedKeys":
-        """Read what a gateway or a relay answered; nothing is checked yet."""
-        until, listed = headers.get(UNTIL, ""), headers.get(SIGNATURES, "").split(", ")
-        if not _SECONDS.fullmatch(until) or not all(map(_SIGNATURE.fullmatch, listed)):
-            raise Malformed("these gateway keys are not signed: is this a coatcheck role?")
-        return cls(keys, int(until), tuple(map(bytes.fromhex, listed)))
-
-    def is_signed_by(self, verifying: bytes) -> bool:
-        """Tell whether the owner of this key vouches for the keys until their end."""
-        key, message = VerifyingKey(verifying), _signed_part(self.keys, self.until)
-        for signature in self.signatures:
-            with suppress(BadSignature):
-                key.check(signature, message)
-                return True
-        return False
-
-
 class Gateway:
-    """The keys of one gateway, and what is done with them."""
+    """The current keys of a gateway; opens requests with them and replaces them in time."""
 
     def __init__(self, keyring: Keyring, *, clock: Clock, period: float) -> None:
         self._keyring = keyring
         self._clock = clock
         self._period = period
         self._keys: list[tuple[GatewayKey, int]] = []
-        self._next = 0.0
-        self._shown = SignedKeys(b"", 0, ())
+        self._renewal = 0.0
+        self._signed = SignedKeys(b"", 0, ())
 
     def signed(self) -> SignedKeys:
-        """Give the current keys, signed; a key that is too old goes, a new one comes."""
+        """Return the newest key, signed; drop expired keys, and make a new one when it is due."""
         now = self._clock.now()
         self._keys = [(key, until) for key, until in self._keys if now < until]
-        if now >= self._next:
+        if now >= self._renewal:
             source = system()
             number = (self._keys[0][0].number + 1) % 256 if self._keys else source.integer(256)
             fresh, until = GatewayKey(number, source.token(32)), int(now + 2 * self._period)
             self._keys = [(fresh, until), *self._keys]
-            self._next = now + self._period
+            self._renewal = now + self._period
             keys = write_keys([fresh])
-            signatures = self._keyring.sign_by_all(_signed_part(keys, until))
-            self._shown = SignedKeys(keys, until, tuple(signatures))
-        return self._shown
+            signatures = self._keyring.sign_by_all(signed_part(keys, until))
+            self._signed = SignedKeys(keys, until, tuple(signatures))
+        return self._signed
 
     def open(self, raw: bytes) -> OpenedRequest:
-        """Open a request with whichever key it is sealed to; one problem, whatever the cause."""
+        """Open a request with the key to which it is sealed; every failure is the same problem."""
         self.signed()
         for key, _ in self._keys:
             try:
@@ -130,11 +89,14 @@ class Gateway:
                 continue
             except Malformed as error:
                 raise Problem("malformed", str(error)) from None
-        raise Problem("ohttp-key", "sealed to no key of today, or altered: fetch the keys again")
+        raise Problem(
+            "ohttp-key",
+            "the request is not sealed to a current key, or was altered; fetch the keys again",
+        )
 
 
-class Gated(Protocol):
-    """A service with a gateway."""
+class GatewayService(Protocol):
+    """The part of a service that its gateway uses."""
 
     gateway: Gateway
 
@@ -145,60 +107,61 @@ class Gated(Protocol):
         """Answer a request."""
 
 
-async def gateway_keys(service: Gated) -> Reply:
-    """Give the gateway's keys, signed by the role."""
-    shown = service.gateway.signed()
-    return Reply(shown.keys, shown.headers)
+async def gateway_keys(service: GatewayService) -> Reply:
+    """Return the gateway's keys, signed by the role."""
+    signed = service.gateway.signed()
+    return Reply(signed.keys, signed.headers)
 
 
-async def gateway_request(service: Gated, wire: Wire) -> None:
-    """Open a request that came through a relay, and answer it sealed; its status is inside."""
+async def gateway_request(service: GatewayService, wire: Wire) -> None:
+    """Open a request that came through a relay, and seal the answer with its status inside."""
     scope, receive, send = wire
     if header(scope, b"content-type") != _REQUEST_MEDIA:
-        raise Problem("malformed", f"a gateway takes {REQUEST_MEDIA}")
+        raise Problem("malformed", f"the content type must be {REQUEST_MEDIA}")
     opened = service.gateway.open(await read_body(scope, receive, limit=SIZES[-1]))
-    # From here on every answer is sealed, whatever it says: the relay learns nothing from it.
-    answer, least = await _answered(service, opened.text)
+    # From here on every answer is sealed, errors too: the relay learns nothing from it (S17.5).
+    answer, least = await _answer(service, opened.text)
     sealed = opened.answer(_padded(answer, least, opened.overhead))
     await respond(send, 200, sealed, media=_RESPONSE_MEDIA)
 
 
 def _padded(answer: Response, least: int, overhead: int) -> bytes:
-    """Write an answer at one of the few sizes; one that is too long for all is refused."""
+    """Encode an answer and pad it to a size of the list; an answer beyond all is an error."""
     text = answer.encode()
     try:
         size = message_size(max(len(text), least - overhead), overhead=overhead)
     except Misuse as error:
-        return _padded(_told(Problem("too-large", str(error))), least, overhead)
+        return _padded(_response_of(Problem("too-large", str(error))), least, overhead)
     return text.ljust(size, b"\0")
 
 
-async def _answered(service: Gated, text: bytes) -> tuple[Response, int]:
-    """Answer a request that was opened, and tell the least size that it asks for.
+async def _answer(service: GatewayService, text: bytes) -> tuple[Response, int]:
+    """Return the answer to an opened request, and the least size that the request names.
 
-    Whatever is wrong with it is an answer, too.
+    An error is an answer, too.
     """
     least = 0
     try:
         request = Request.decode(text)
-        asked = dict(request.headers)
-        least = _RUNGS.get(asked.get(_PADDING, b""), 0)
-        answer = await _asked(service, _scope(service, request, asked), request.content)
+        headers = dict(request.headers)
+        least = _SIZES.get(headers.get(_PADDING, b""), 0)
+        answer = await _pass_on(service, _scope(service, request, headers), request.content)
     except (Malformed, UnicodeDecodeError) as error:
-        return _told(Problem("malformed", f"this is no request: {error}")), least
+        problem = Problem("malformed", f"the sealed text is not an HTTP request: {error}")
+        return _response_of(problem), least
     except Problem as problem:
-        return _told(problem), least
-    return _part(answer, asked[b"range"]) if b"range" in asked else answer, least
+        return _response_of(problem), least
+    return _part(answer, headers[b"range"]) if b"range" in headers else answer, least
 
 
-def _scope(service: Gated, request: Request, asked: Mapping[bytes, bytes]) -> Scope:
-    """Write a request as ASGI has it, if its route is for people."""
+def _scope(service: GatewayService, request: Request, headers: Mapping[bytes, bytes]) -> Scope:
+    """Return the ASGI scope of a request, if its route is for people (S17.6)."""
     where, _, query = request.path.partition(b"?")
     method, path = request.method.decode("ascii"), unquote(where.decode("ascii"))
     if not service.route(method, path)[0].relayed:
         raise Problem("not-found", "this address is not served through a gateway")
-    if b"expect" in asked:
-        raise Problem("malformed", "a gateway's requests come whole: leave out Expect")
+    if b"expect" in headers:
+        raise Problem("malformed", "a sealed request comes whole; leave out the header Expect")
     return {
         "type": "http",
         "method": method,
@@ -209,8 +172,8 @@ def _scope(service: Gated, request: Request, asked: Mapping[bytes, bytes]) -> Sc
     }
 
 
-async def _asked(service: Gated, scope: Scope, body: bytes) -> Response:
-    """Have the service answer as if the request had come directly."""
+async def _pass_on(service: GatewayService, scope: Scope, body: bytes) -> Response:
+    """Have the service answer the request as if it had come directly."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -226,20 +189,20 @@ async def _asked(service: Gated, scope: Scope, body: bytes) -> Response:
     return Response(start["status"], headers, content)
 
 
-def _part(answer: Response, asked: bytes) -> Response:
-    """Cut the range out of an answer that was asked for (RFC 9110, section 14)."""
-    found = RANGE.fullmatch(asked)
-    if answer.status != 200 or not found:
+def _part(answer: Response, header_: bytes) -> Response:
+    """Cut the requested range out of an answer (RFC 9110, section 14)."""
+    byte_range = RANGE.fullmatch(header_)
+    if answer.status != 200 or not byte_range:
         return answer
-    start, end, size = int(found[1]), int(found[2]) + 1, len(answer.content)
+    start, end, size = int(byte_range[1]), int(byte_range[2]) + 1, len(answer.content)
     if not start < min(end, size):
-        return _told(Problem("unprocessable", f"there are {size} bytes: ask for some of them"))
+        return _response_of(Problem("unprocessable", f"the range must be within 0-{size - 1}"))
     end = min(end, size)
-    place = (b"content-range", b"bytes %d-%d/%d" % (start, end - 1, size))
-    return Response(206, (*answer.headers, place), answer.content[start:end])
+    content_range = (b"content-range", b"bytes %d-%d/%d" % (start, end - 1, size))
+    return Response(206, (*answer.headers, content_range), answer.content[start:end])
 
 
-def _told(problem: Problem) -> Response:
+def _response_of(problem: Problem) -> Response:
     lines = {"content-type": MEDIA, **problem.headers}
     headers = tuple((name.encode(), value.encode()) for name, value in lines.items())
     return Response(problem.kind.status, headers, problem.document())
@@ -254,4 +217,4 @@ GATEWAY: Final = (
         gives=Reply,
     ),
 )
-"""What a role with a gateway serves besides."""
+"""The routes of a gateway."""
