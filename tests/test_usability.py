@@ -225,7 +225,7 @@ def test_without_the_extra_services_are_listed_and_say_what_they_need() -> None:
     )
     for arguments, expected, told in (
         (["--help"], 0, "take-part"),
-        (["round", "status", "http://127.0.0.1:9"], 2, "this command needs httpx2: pip install"),
+        (["round", "status", "http://127.0.0.1:9"], 2, "HTTP needs the extra `serve`: pip install"),
         (["serve", "board", "--config", "few.toml"], 2, "this command needs uvicorn: pip install"),
     ):
         done = subprocess.run(  # noqa: S603 - our own interpreter and code
