@@ -7,7 +7,7 @@ JOBS   ?= 2
 # Tests wait for processes more than they compute: twice as many at a time as most machines have cores.
 TESTERS ?= 4
 
-.PHONY: demo page pictures docs test lint audit sbom lock bench slow soak mutants study study-quick wheel clean
+.PHONY: demo page pictures setup docs test world lint audit sbom lock bench slow soak mutants study study-quick wheel clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.user: pyproject.toml
@@ -24,6 +24,12 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.user
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+$(VENV)/.docs: pyproject.toml $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+setup: $(VENV)/.docs  ## everything that the other targets install
+
 demo: $(VENV)/.user  ## who is near: a whole round of real processes, and a trilaterator in it
 	$(BIN)/coatcheck demo
 
@@ -31,19 +37,27 @@ page: $(VENV)/.user  ## the same round live on a page: what a person sees, what 
 	$(BIN)/coatcheck demo --page
 
 pictures: $(VENV)/.dev  ## the pictures in docs/images again, from the page; needs Chromium
-	$(BIN)/python tests/web/pictures.py
+	$(BIN)/python tests/world/web/pictures.py
 
-docs: $(VENV)/.user  ## the manual as a site in build/docs; warnings are errors
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+docs: $(VENV)/.docs  ## the manual as a site in build/docs, its warnings as errors; then every page is run
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
+	$(PYTEST) -n $(JOBS) tests/manual
+
+# What `make test` leaves to `make world`, `make lint` and `make docs`.
+NOT_HERE = --ignore=tests/world --ignore=tests/project --ignore=tests/manual
+PYTEST   = $(BIN)/python -m pytest --dist loadgroup --durations=25
 
 # Every process that a test starts would compile the sources again.
-test: export PYTHONDONTWRITEBYTECODE =
-test: $(VENV)/.dev  ## run the tests
-	$(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup
+test world lint docs slow study-quick: export PYTHONDONTWRITEBYTECODE =
+test: $(VENV)/.dev  ## unit and service tests: Python is all they need
+	$(PYTEST) -n $(TESTERS) -m 'not world and not slow' $(NOT_HERE)
+
+world: $(VENV)/.dev  ## tests with PostgreSQL, Chromium, Node, Ray and S3; without one, its tests are skipped
+	$(PYTEST) -n $(TESTERS) -m 'world and not slow' --ignore=tests/project --ignore=tests/manual
+	$(PYTEST) -n $(JOBS) bench/tests
 
 slow: $(VENV)/.dev  ## the longer studies that CI leaves out
-	$(BIN)/python -m pytest -n $(JOBS) -m slow
+	$(PYTEST) -n $(JOBS) -m slow
 
 soak: $(VENV)/.dev  ## rounds in a storm of kills, database crashes, junk and clock steps, on four deployments; again for MINUTES
 	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),0)
@@ -51,12 +65,13 @@ soak: $(VENV)/.dev  ## rounds in a storm of kills, database crashes, junk and cl
 mutants: $(VENV)/.dev  ## change COUNT random places in the code and see whether the tests notice
 	$(BIN)/python tests/mutants.py --count $(or $(COUNT),100) --seed $(or $(SEED),1)
 
-lint: $(VENV)/.dev  ## style, types, layers, spelling
+lint: $(VENV)/.dev  ## style, types, layers, spelling, and what holds of the project's own files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(PYTEST) -n $(JOBS) tests/project
 
 audit: $(VENV)/.dev  ## known weaknesses of what the image holds; says so if nobody can be asked
 	$(BIN)/python .ci/audit.py requirements/image.lock requirements/build.lock
@@ -70,7 +85,7 @@ lock:  ## write the lock files again with uv; UPGRADE=--upgrade takes the newest
 	$(UV) pyproject.toml --extra dev --extra docs --output-file requirements/dev.lock
 	echo hatchling | $(UV) - --output-file requirements/build.lock
 
-bench: $(VENV)/.dev  ## ratios against peers, in one run
+bench: $(VENV)/.dev  ## ratios against peers, in one run; `make world` runs the tests of its code
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
 	$(BIN)/python -m bench
 
@@ -83,5 +98,6 @@ clean:
 study: $(VENV)/.dev  ## every table and figure of the paper, with ours beside it
 	$(BIN)/python -m study all --jobs $(JOBS)
 
-study-quick: $(VENV)/.dev  ## the same on small sizes, in minutes
+study-quick: $(VENV)/.dev  ## the study's tests, and the same on small sizes, in minutes
+	$(PYTEST) -n $(JOBS) study/tests
 	$(BIN)/python -m study all --quick --jobs $(JOBS)

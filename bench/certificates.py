@@ -40,7 +40,7 @@ def main() -> int:
 def _held(seed: int) -> bool | None:
     from coatcheck.accounting.amplification import amplify, bounding_laws  # noqa: PLC0415 - in each process
     from coatcheck.accounting.certificate import replayed  # noqa: PLC0415 - as above
-    from crowds import any_promise  # noqa: PLC0415 - of the tests
+    from support.crowds import any_promise  # noqa: PLC0415 - of the tests
 
     law, crowd, delta = any_promise(seed)
     told = amplify(law, crowd=crowd, delta=delta)

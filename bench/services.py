@@ -216,7 +216,7 @@ def _open(port: int, digest: str, signed: bytes) -> None:
 def _postgres(folder: Path) -> Iterator[tuple[str, int]]:
     """Start a PostgreSQL of the bench's own if one is installed; its address and process."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    postgresql: Any = import_module("postgresql")
+    postgresql: Any = import_module("support.postgresql")
     if postgresql.installed() is None:
         yield "", 0
         return

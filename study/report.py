@@ -91,7 +91,7 @@ _CONVENTIONS = """## Conventions that reproduce the paper
   errors below a thousandth. One report alone does not know the crowd's size: its τ = 0.1 is shown
   for 10,000 check-ins.
 - Learning (`learning-*`): every mean is the sum of real reports of all speakers, drawn by the law
-  of the product's mechanism in bulk (`bulk.py`; tests/test_study_bulk.py), unless the table says
+  of the product's mechanism in bulk (`bulk.py`; study/tests/test_bulk.py), unless the table says
   *stated variance*. Steps, clips, features and starts were chosen on seeds 0 and 1 and on 5,000
   other images. The codebook has 2^15 turns there: with the usual 64 all people share one lean,
   which does not average out, and real reports teach far less than their variance says.

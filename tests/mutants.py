@@ -38,29 +38,38 @@ CAPS = (
     " tests/contracts/test_every_randomizer.py"
     " -k '(edges or minkowski or bounded) and not draws_follow'"
 )
-ANSWERS = "tests/services/test_answers.py -k 'pointing and parts_give or nobody_has or by_region'"
+ANSWERS = (
+    "tests/services/server/test_pipeline.py -k 'pointing and parts_give or nobody_has or by_region'"
+)
 MODULES = {
-    "protocol/client": "tests/test_client.py tests/test_hostile_terms.py tests/test_visit.py",
-    "protocol/shuffler": "tests/test_shuffler.py tests/services/test_intake.py",
-    "protocol/server": "tests/test_server.py tests/services/test_refusals.py",
-    "protocol/moves": "tests/test_shuffler.py tests/test_server.py tests/test_spec.py",
-    "protocol/agreement": "tests/test_terms.py tests/test_split_terms.py tests/test_client.py",
-    "protocol/verification": "tests/test_board.py tests/services/test_followed.py",
-    "accounting/ledger": "tests/test_ledger.py tests/test_charges.py",
-    "accounting/budget": "tests/test_budget.py tests/test_ledger.py",
-    "services/shuffler/intake": "tests/services/test_intake.py tests/services/test_times.py",
-    "accounting/amplification": "tests/test_amplification.py tests/test_certificate.py"
-    " -k 'not fuzz'",
-    "services/server/answering": ANSWERS,
-    "services/server/computing": ANSWERS,
-    "services/server/stages": ANSWERS,
-    "services/server/told": ANSWERS,
-    "services/runners/ray": "tests/services/test_ray_driver.py",
-    "protocol/room": "tests/test_room.py",
-    "stores/folder": "tests/stores/test_depot.py",
-    "stores/vault": "tests/stores/test_erasure.py -k 'keys or key_ or folder'",
-    "randomizers/mixing": CAPS,
-    "randomizers/caps": CAPS,
+    "protocol/client": "tests/protocol/test_client.py tests/attacks/test_hostile_terms.py"
+    " tests/services/person/test_session.py",
+    "protocol/shuffler": "tests/protocol/test_shuffler.py tests/services/shuffler/test_intake.py",
+    "protocol/server": "tests/protocol/test_server.py tests/services/server/test_refusals.py",
+    "protocol/state_machine": "tests/protocol/test_shuffler.py tests/protocol/test_server.py"
+    " tests/protocol/test_state_machine.py tests/project/test_spec.py",
+    "protocol/agreement": "tests/protocol/test_terms.py tests/attacks/test_split_terms.py"
+    " tests/protocol/test_client.py",
+    "protocol/log/verification": "tests/protocol/test_board.py"
+    " tests/services/person/test_board_view.py",
+    "protocol/wire/batches": "tests/protocol/test_largest_round.py"
+    " tests/protocol/wire/test_batches.py",
+    "accounting/ledger": "tests/accounting/test_ledger.py tests/accounting/test_charges.py"
+    " tests/accounting/test_ledger_file.py",
+    "accounting/privacy_filter": "tests/accounting/test_privacy_filter.py"
+    " tests/accounting/test_ledger.py",
+    "accounting/amplification": "tests/accounting/test_amplification.py"
+    " tests/accounting/test_certificate.py -k 'not fuzz'",
+    "services/shuffler/routes": "tests/services/shuffler/test_intake.py"
+    " tests/services/shuffler/test_closing.py tests/services/shuffler/test_admission.py",
+    "services/server/pipeline": ANSWERS,
+    "services/server/task_stage": ANSWERS,
+    "services/ray_runner": "tests/services/test_ray_driver.py tests/services/test_ray_settings.py",
+    "stores/blobs": "tests/contracts/test_every_blob_store.py",
+    "stores/round_keys": "tests/attacks/test_erasure.py"
+    " -k '(keys or key_ or folder) and not postgresql'",
+    "randomizers/contract": CAPS,
+    "randomizers/minkowski": CAPS,
 }
 """The modules on which a person's privacy rests most, and the quick tests that are about them."""
 

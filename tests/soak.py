@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from postgresql import Postgres, installed
-from storm import Storm
+from support.postgresql import Postgres, installed
+from support.storm import Storm
 
 DEPLOYMENTS = (("sqlite", 1), ("postgresql", 1), ("sqlite", 3), ("postgresql", 2))
 

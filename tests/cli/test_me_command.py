@@ -2,13 +2,16 @@
 
 import json
 import stat
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from coatcheck.cli import main
 from coatcheck.cli.profile import Profile, defaults, load, ticket_of
+from coatcheck.services.person import session
 
 URL = "http://127.0.0.1:9/rounds/00"
 
@@ -45,8 +48,15 @@ def test_a_profile_is_begun_once(home: Path) -> None:
     assert (home / "ledger.json").read_bytes() == before
 
 
-def test_what_a_profile_says_is_not_asked_again(home: Path) -> None:
+def test_what_a_profile_says_is_not_asked_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Trust, limits, ledger, relay and ticket; what is typed still wins."""
+
+    async def once(ask: Callable[[], Awaitable[Any]], *_: float) -> Any:
+        return await ask()
+
+    monkeypatch.setattr(session, "patiently", once)  # a relay that is away is asked for 30 s
     typed("me", "begin", "--epsilon", "3", "--per-round", "1")
     for role in ("server", "shuffler", "board"):
         assert typed("me", "trust", keys(role)).exit_code == 0

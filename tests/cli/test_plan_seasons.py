@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from coatcheck.cli import main
-from plans import remember
+from support.plans import remember
 
 LABELS = ("plan", "--labels", "a,b,c", "--delta", "1e-6")
 
@@ -39,6 +39,7 @@ def test_a_plan_of_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert secret["recommended"]["local_epsilon"] > group["recommended"]["local_epsilon"]
 
 
+@pytest.mark.world
 def test_how_many_people_an_error_takes() -> None:
     """Given the promise and the error in metres, the number of people; δ follows them."""
     city = ("--geographic", "31,121,31.02,121.02")
@@ -48,6 +49,7 @@ def test_how_many_people_an_error_takes() -> None:
     assert 0.001 < found["delta"] * found["people"] <= 0.01
 
 
+@pytest.mark.world
 def test_which_epsilon_an_error_takes() -> None:
     """Given the people and the error, ε; and the city is assumed aloud."""
     done = run("plan", "--error", "2km", "--people", "2000")

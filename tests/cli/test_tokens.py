@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from coatcheck.cli import main
 from coatcheck.services.shuffler.admission import TokenAdmission
 from coatcheck.services.web.routing import Problem
-from rounds import SmallRound
+from support.rounds import SmallRound
 
 
 def test_every_token_is_admitted_and_no_place_links_the_two_files(tmp_path: Path) -> None:

@@ -27,14 +27,17 @@ from coatcheck.randomizers import (
 )
 from coatcheck.randomizers.baselines import BASELINES
 from coatcheck.randomizers.expected_error import unit_ball
+from support.tiers import mostly_slow
 
 SQUARE = Box((-1, -1), (1, 1))
 ODD = Ball(radius=1.0, p=3, dimension=2)
+CITY = Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0)
 ROUND = Ball(radius=2.0, p=2, dimension=3)
+LABELS = Product({"kind": Categories(("a", "b")), "size": Categories(("s", "m", "l"))})
 DOMAINS: list[Domain] = [
     Box((0,), (5,)),
     SQUARE,
-    Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0),
+    CITY,
     Box((-1.0,) * 4, (1.0,) * 4),
     ROUND,
     Ball(radius=0.1, p=1, dimension=6),
@@ -89,8 +92,28 @@ def label(what: Any) -> str:
 
 PAIRS = [(name, domain) for name in KINDS for domain in DOMAINS if fits(name, domain)]
 NUMERIC = [(name, domain) for name, domain in PAIRS if isinstance(domain, Box | Ball)]
+
+
+def is_quick(case: tuple[str, Domain]) -> bool:
+    """Say whether `make test` draws from it: a line, a city and a ball, or one for a baseline.
+
+    What services accept is what people's privacy rests on; `make slow` has every domain. The
+    sphere's crowd takes long to read, and has a file of its own.
+    """
+    name, domain = case
+    if name == "sphere":
+        return False
+    quick = [DOMAINS[0], CITY, ROUND] if name in REGISTRY else [SQUARE]
+    return domain in quick or not isinstance(domain, Box | Ball)
+
+
 every_pair = pytest.mark.parametrize(("name", "domain"), PAIRS, ids=label)
-numeric_pair = pytest.mark.parametrize(("name", "domain"), NUMERIC, ids=label)
+quick_pair = pytest.mark.parametrize(
+    ("name", "domain"), mostly_slow(PAIRS, quick=is_quick), ids=label
+)
+numeric_pair = pytest.mark.parametrize(
+    ("name", "domain"), mostly_slow(NUMERIC, quick=is_quick), ids=label
+)
 
 
 def some_values(domain: Domain, size: int, seed: int = 1) -> Any:
@@ -156,7 +179,7 @@ def test_parameters_and_promise(name: str, domain: Domain) -> None:
         assert np.abs(np.log(here) - np.log(there)).max() <= epsilon * (1 + 1e-6) + 1e-9
 
 
-@every_pair
+@quick_pair
 def test_reports(name: str, domain: Domain) -> None:
     """One width, stated bounds, equal for equal seeds; one value, none, and wrong ones too."""
     for epsilon in BUDGETS:
@@ -258,7 +281,7 @@ def test_budgets(name: str) -> None:
 
     def make(epsilon: Any) -> Randomizer:
         if name == "fieldwise":
-            return fieldwise(epsilon=epsilon, domain=DOMAINS[-1])  # type: ignore[arg-type]
+            return fieldwise(epsilon=epsilon, domain=LABELS)
         cap: dict[str, Any] = {"radius": 0.5}
         given = {"minkowski": cap, "bounded": cap, "grid": {"cells": (2, 2)}}
         given["codebook"] = {"points": ((0, 0), (1, 1))}

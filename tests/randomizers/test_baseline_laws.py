@@ -14,6 +14,7 @@ from coatcheck.entropy import seeded
 from coatcheck.randomizers.baselines.additive import Laplace, PlanarLaplace, SquareWave, Staircase
 from coatcheck.randomizers.baselines.inverse_transform import GRAIN, InverseTransform, Lifted
 from coatcheck.randomizers.baselines.privunit import PrivHS, PrivUnit, PrivUnitG
+from support.tiers import some_slow
 
 LINE: Final = Box((-1,), (1,))
 SQUARE: Final = Box((-1, -1), (1, 1))
@@ -60,8 +61,8 @@ def masses(made: InverseTransform, point: Points, edges: list[Floats]) -> Floats
     return np.array(cells)
 
 
-@pytest.mark.parametrize("epsilon", [0.7, 3])
-@pytest.mark.parametrize("domain", [LINE, SQUARE], ids=["line", "square"])
+@pytest.mark.parametrize("epsilon", some_slow([3, 0.7], every=2))
+@pytest.mark.parametrize("domain", some_slow([LINE, SQUARE], every=2), ids=["line", "square"])
 @pytest.mark.parametrize("make", IN_SPACE)
 def test_samples_follow_the_density(make: Make, domain: Box, epsilon: float) -> None:
     """Counts in cells agree with the integrated density, whose whole mass is one (chi-square)."""
@@ -87,8 +88,10 @@ def test_samples_follow_the_density(make: Make, domain: Box, epsilon: float) -> 
     assert stats.chisquare(seen_all, expected_all).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize("epsilon", [0.7, 3, 8])
-@pytest.mark.parametrize("domain", [LINE, SQUARE, Ball(radius=1, p=2, dimension=4)], ids=str)
+@pytest.mark.parametrize("epsilon", some_slow([3, 0.7, 8], every=3))
+@pytest.mark.parametrize(
+    "domain", some_slow([SQUARE, LINE, Ball(radius=1, p=2, dimension=4)], every=3), ids=str
+)
 @pytest.mark.parametrize("make", ON_SPHERE)
 def test_lifted_samples_follow_the_density(make: Make, domain: Box | Ball, epsilon: float) -> None:
     """The component along the value has the density's law, and across it nothing leans."""
@@ -158,8 +161,10 @@ def test_bhowmicks_conditions_leave_budget_unspent() -> None:
     assert made.law.epsilon == made.epsilon_spent
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2, 6])
-@pytest.mark.parametrize("domain", [LINE, SQUARE, Ball(radius=1, p=2, dimension=3)], ids=str)
+@pytest.mark.parametrize("epsilon", some_slow([2, 0.5, 6], every=3))
+@pytest.mark.parametrize(
+    "domain", some_slow([SQUARE, LINE, Ball(radius=1, p=2, dimension=3)], every=3), ids=str
+)
 @pytest.mark.parametrize("make", [*IN_SPACE, *ON_SPHERE])
 def test_no_two_values_differ_more_than_promised(
     make: Make, domain: Box | Ball, epsilon: float

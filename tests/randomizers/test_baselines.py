@@ -1,5 +1,6 @@
 """The baselines: the paper's table comes out, and predicted errors are the measured ones."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Final
@@ -14,6 +15,7 @@ from coatcheck.randomizers.baselines.additive import Laplace, PlanarLaplace, Squ
 from coatcheck.randomizers.baselines.inverse_transform import InverseTransform
 from coatcheck.randomizers.baselines.privunit import PrivHS, PrivUnit, PrivUnitG
 from coatcheck.randomizers.contract import Decode
+from support.tiers import mostly_slow, some_slow
 
 SQUARE: Final = Box((-1, -1), (1, 1))
 BUDGETS: Final = (0.5, 1, 2, 3, 5, 8, 10)
@@ -60,7 +62,9 @@ def misses(made: InverseTransform, *, size: int, seed: int, how: Decode = "unbia
     return distances
 
 
-@pytest.mark.parametrize(("make", "epsilon", "paper"), CELLS)
+@pytest.mark.parametrize(
+    ("make", "epsilon", "paper"), mostly_slow(CELLS, quick=lambda cell: cell[1] == 3)
+)
 def test_the_papers_table_comes_out(make: Make, epsilon: float, paper: float) -> None:
     """Each cell is within 4 % or 3 standard errors of the paper's 1000 repetitions.
 
@@ -77,7 +81,7 @@ def test_the_papers_table_comes_out(make: Make, epsilon: float, paper: float) ->
 
 @pytest.mark.parametrize(
     ("epsilon", "error"),
-    list(zip(BUDGETS, (8.85, 4.37, 2.08, 1.29, 0.625, 0.257, 0.150), strict=True)),
+    some_slow(zip(BUDGETS, (8.85, 4.37, 2.08, 1.29, 0.625, 0.257, 0.150), strict=True), every=6),
 )
 def test_privunit_with_the_exact_ratio_is_better_than_the_papers(
     epsilon: float, error: float
@@ -99,12 +103,15 @@ DOMAINS: Final = (
 
 
 # Bhowmick's conditions need two dimensions.
-FITTING = [
-    (make, domain)
-    for make in ALL
-    for domain in DOMAINS
-    if make is not bhowmick or domain.dimension > 1
-]
+FITTING = mostly_slow(
+    (
+        (make, domain)
+        for make in ALL
+        for domain in DOMAINS
+        if make is not bhowmick or domain.dimension > 1
+    ),
+    quick=lambda case: case[1] is SQUARE,
+)
 
 
 @pytest.mark.parametrize(("make", "domain"), FITTING)
@@ -137,7 +144,7 @@ def test_estimates_are_unbiased_at_the_border(make: Make, domain: Box | Ball) ->
     assert (np.abs(bias.mean(axis=0)) <= 5 * bias.std(axis=0) / math.sqrt(len(bias))).all()
 
 
-@pytest.mark.parametrize("epsilon", BUDGETS)
+@pytest.mark.parametrize("epsilon", some_slow(BUDGETS, every=6))
 def test_additive_noise_has_the_papers_closed_forms(epsilon: float) -> None:
     """On the square: Laplace (4/ε)(1 + ln(1+√2)/√2), planar Laplace 4√2/ε, and no worst case."""
     laplace = Laplace(domain=SQUARE, epsilon=epsilon)
@@ -159,28 +166,28 @@ def test_the_worst_squared_error_is_at_a_corner_or_the_middle(make: Make) -> Non
     assert max(errors) == pytest.approx(made.worst_error("unbiased", power=2), rel=1e-12)
 
 
-@pytest.mark.parametrize("make", ALL)
-def test_parameters_give_an_equal_object(make: Make) -> None:
+def test_parameters_give_an_equal_object() -> None:
     """The constructor takes exactly the keys of `params`, and makes an equal object of them."""
-    made = make(domain=Ball(radius=3, p=2, dimension=3), epsilon=0.7)
-    plain = made.params()
-    assert plain.pop("name") == made.name
-    domain = domain_from_params(plain.pop("domain"))
-    assert isinstance(domain, Ball)
-    assert type(made)(domain=domain, **plain) == made
+    for make in ALL:
+        made = make(domain=Ball(radius=3, p=2, dimension=3), epsilon=0.7)
+        plain = made.params()
+        assert plain.pop("name") == made.name
+        domain = domain_from_params(plain.pop("domain"))
+        assert isinstance(domain, Ball)
+        assert type(made)(domain=domain, **plain) == made
 
 
-@pytest.mark.parametrize("make", ALL)
-def test_wrong_arguments_are_told(make: Make) -> None:
+def test_wrong_arguments_are_told() -> None:
     """A budget of nothing, a domain without vectors and an unknown reading are misuse."""
-    with pytest.raises(Misuse, match="above 0"):
-        make(domain=SQUARE, epsilon=0)
-    with pytest.raises(Misuse, match="Box or a Ball"):
-        make(domain=Categories(("a", "b")), epsilon=1)
-    with pytest.raises(Misuse, match=r"unbiased \| project"):
-        make(domain=SQUARE, epsilon=1).expected_error("median")
-    with pytest.raises(Misuse, match="lattice"):
-        make(domain=SQUARE, epsilon=1).respond(np.array([[1 << 20, 0]]), seeded(1))
+    for make in ALL:
+        with pytest.raises(Misuse, match="above 0"):
+            make(domain=SQUARE, epsilon=0)
+        with pytest.raises(Misuse, match="Box or a Ball"):
+            make(domain=Categories(("a", "b")), epsilon=1)
+        with pytest.raises(Misuse, match=r"unbiased \| project"):
+            make(domain=SQUARE, epsilon=1).expected_error("median")
+        with pytest.raises(Misuse, match="lattice"):
+            make(domain=SQUARE, epsilon=1).respond(np.array([[1 << 20, 0]]), seeded(1))
 
 
 def test_conditions_are_named_and_need_a_plane() -> None:
@@ -191,12 +198,11 @@ def test_conditions_are_named_and_need_a_plane() -> None:
         bhowmick(domain=Box((0,), (1,)), epsilon=1)
 
 
-@pytest.mark.parametrize("epsilon", [1e-3, 30, 64])
-@pytest.mark.parametrize("make", ALL)
-def test_extreme_budgets_stay_finite(make: Make, epsilon: float) -> None:
+def test_extreme_budgets_stay_finite() -> None:
     """The smallest and largest budgets give finite reports, errors and distances."""
-    made = make(domain=Ball(radius=1, p=2, dimension=40), epsilon=epsilon)
-    reports = made.respond(np.zeros((100, 40), dtype=np.int64), seeded(2))
-    assert np.isfinite(made.estimate(reports)).all()
-    assert 0 <= made.worst_error("unbiased", power=2) < math.inf
-    assert 0 <= made.total_variation <= 1
+    for make, epsilon in itertools.product(ALL, (1e-3, 30, 64)):
+        made = make(domain=Ball(radius=1, p=2, dimension=40), epsilon=epsilon)
+        reports = made.respond(np.zeros((100, 40), dtype=np.int64), seeded(2))
+        assert np.isfinite(made.estimate(reports)).all()
+        assert 0 <= made.worst_error("unbiased", power=2) < math.inf
+        assert 0 <= made.total_variation <= 1

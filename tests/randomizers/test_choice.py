@@ -10,6 +10,7 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import Goal, GridResponse, MinkowskiResponse, choose, fieldwise, tuned
 from coatcheck.randomizers.baselines import published_minkowski
+from support.tiers import some_slow
 
 SQUARE = Box((-1, -1), (1, 1))
 VALUES = seeded(1).uniforms(2 * 100_000).reshape(-1, 2) * 2 - 1
@@ -34,7 +35,7 @@ def test_the_chosen_mechanism_is_next_to_the_optimum_on_average(epsilon: float) 
     assert choice.error == pytest.approx(misses.mean(), rel=0.01)
 
 
-@pytest.mark.parametrize("epsilon", sorted(LP_WORST))
+@pytest.mark.parametrize("epsilon", some_slow(sorted(LP_WORST), every=2))
 def test_the_chosen_mechanism_is_next_to_the_optimum_at_the_worst_value(epsilon: float) -> None:
     """Measured at every place of an 11 x 11 grid of the quadrant: within 9 % of the minimax."""
     choice = choose(epsilon=epsilon, domain=SQUARE, goal="worst")
@@ -48,7 +49,7 @@ def test_the_chosen_mechanism_is_next_to_the_optimum_at_the_worst_value(epsilon:
     assert choice.error == pytest.approx(worst, rel=0.02)
 
 
-@pytest.mark.parametrize("epsilon", sorted(PUBLISHED))
+@pytest.mark.parametrize("epsilon", some_slow(sorted(PUBLISHED), every=2))
 def test_the_papers_conventions_give_the_papers_figures(epsilon: float) -> None:
     """With r in (0, 1], least MSE at 0, unbiased: within 4 % or three of its standard errors."""
     published = published_minkowski(domain=SQUARE, epsilon=epsilon)

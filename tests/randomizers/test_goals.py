@@ -13,6 +13,7 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import CodebookResponse, MinkowskiResponse, choose, from_params
 from coatcheck.randomizers.choice import misses
+from support.tiers import some_slow
 
 LINE = Box((-1.0,), (1.0,))
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
@@ -23,7 +24,7 @@ LP_WORST = {0.5: 0.7905, 1.0: 0.6323, 2.0: 0.4016, 3.0: 0.2517, 5.0: 0.0958, 6.0
 LP_SQUARED = {0.5: 0.3183, 1.0: 0.2800, 2.0: 0.1884, 3.0: 0.1109, 5.0: 0.0333, 6.0: 0.0175}
 
 
-@pytest.mark.parametrize("epsilon", sorted(LP_WORST))
+@pytest.mark.parametrize("epsilon", some_slow(sorted(LP_WORST), every=2))
 def test_the_worst_value_of_a_line(epsilon: float) -> None:
     """Within 5 % of the linear program, and no value of a fine grid is read worse than is said."""
     best = choose(epsilon=epsilon, domain=LINE, goal="worst", exact=True)
@@ -37,7 +38,7 @@ def test_the_worst_value_of_a_line(epsilon: float) -> None:
     assert one_by_one.max() <= best.error * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("epsilon", sorted(LP_SQUARED))
+@pytest.mark.parametrize("epsilon", some_slow(sorted(LP_SQUARED), every=2))
 def test_squared_errors_on_a_line(epsilon: float) -> None:
     """Within 5 % of the linear program, measured on 40,000 values."""
     best = choose(epsilon=epsilon, domain=LINE, goal="squared", exact=True)

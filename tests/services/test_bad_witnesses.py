@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from asking import ask
 from coatcheck.errors import Malformed, Misuse
 from coatcheck.protocol.log.merkle import Tree
 from coatcheck.protocol.log.signed_notes import LogCheckpoint, Note, NoteKey, Submission
 from coatcheck.services.board import log
 from coatcheck.services.web.client import Answered
 from services.test_witness import KEY, LETTERS, SIGNING, Scene, run
+from support.asking import ask
 
 
 def line(key: NoteKey, made: bytes) -> bytes:

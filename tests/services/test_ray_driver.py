@@ -16,7 +16,7 @@ from coatcheck.services.ray_runner import READY, Driver, Ray, do_part
 from coatcheck.services.settings import RaySettings, Settings
 from coatcheck.services.worker_pools import run_stage
 from coatcheck.stores.blobs import SealedFiles
-from ray_stages import failing, whose
+from support.ray_stages import failing, whose
 
 CLUSTER = RaySettings(address="127.0.0.2:1", token="some.token")  # noqa: S106 - the name of a file
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from certificates import certify
 from coatcheck import __version__
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.services.ray_runner import do_part, environment, probe
 from coatcheck.services.settings import RaySettings, Settings, ShufflerSettings, read_settings
 from coatcheck.services.worker_pools import check_runner, elsewhere
-from ray_stages import whose
+from support.certificates import certify
+from support.ray_stages import whose
 
 
 def test_a_node_that_anybody_may_use_does_nothing(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from asking import ask
 from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.oblivious_http import (
@@ -26,7 +25,8 @@ from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.web.client import Answered
 from coatcheck.services.web.routing import OHTTP_KEY
-from relay_scene import BOARD, SEALED, Relayed, Scene, get, run
+from support.asking import ask
+from support.relay_scene import BOARD, SEALED, Relayed, Scene, get, run
 
 
 @pytest.fixture

@@ -3,10 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.person.session import Session
-from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, SPARE, draft
+from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, SPARE, draft
+
+pytestmark = pytest.mark.service
 
 
 def test_a_whole_cascade_goes_through_a_relay(tmp_path: Path) -> None:

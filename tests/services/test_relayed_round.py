@@ -15,8 +15,10 @@ from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person import board_view
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.person.session import Session
-from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
-from wiretaps import Wiretap, from_address
+from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
+from support.wiretaps import Wiretap, from_address
+
+pytestmark = pytest.mark.service
 
 PEOPLE = 3
 """People per group."""

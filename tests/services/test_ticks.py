@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from clockwork import clockwork
 from coatcheck.protocol.state_machine import ServerPhase, ShufflerPhase
 from coatcheck.services.rounds import RoundService
 from coatcheck.services.server.store import ServerRound
 from coatcheck.services.shuffler.store import ShufflerRound
+from support.clockwork import clockwork
 
 Over = Callable[[bytes, str], Any]
 OVER: dict[str, Over] = {

@@ -7,13 +7,15 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from certificates import certify
 from coatcheck.errors import Misuse, Unavailable
 from coatcheck.protocol.wire.messages import Answer
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient, ask
-from service_rounds import QUICK, Crowd, draft
+from support.certificates import certify
+from support.service_rounds import QUICK, Crowd, draft
+
+pytestmark = pytest.mark.service
 
 
 def test_a_round_over_tls(tmp_path: Path) -> None:

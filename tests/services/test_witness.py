@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from asking import ask
-from boards import show
 from coatcheck.errors import Equivocation, Misuse, Refused, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import Trust
@@ -26,7 +24,9 @@ from coatcheck.services.person.board_view import BoardView
 from coatcheck.services.settings import BoardSettings, WitnessSettings
 from coatcheck.services.web.client import Answered, HttpClient, body_of
 from coatcheck.services.witness import WitnessService
-from rounds import SmallRound
+from support.asking import ask
+from support.boards import show
+from support.rounds import SmallRound
 
 SMALL = SmallRound()
 CROWD = SMALL.crowd(2)

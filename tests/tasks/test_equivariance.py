@@ -14,7 +14,7 @@ from coatcheck.errors import Misuse
 from coatcheck.tasks import Answers, Floats, References, Task, Values
 from coatcheck.tasks.equivariance import check_equivariance
 from coatcheck.tasks.neighbours import Neighbours
-from wrong_tasks import (
+from support.wrong_tasks import (
     ChangesInput,
     FailsAlone,
     FirstCome,
@@ -98,14 +98,14 @@ def test_check_task_speaks_on_the_command_line() -> None:
     right = runner.invoke(main, ["check-task", "neighbours", "--trials", "30"])
     assert right.exit_code == 0
     assert "equivariant in 30 trials" in right.output
-    wrong = runner.invoke(main, ["check-task", "wrong_tasks:FirstCome", "--json"])
+    wrong = runner.invoke(main, ["check-task", "support.wrong_tasks:FirstCome", "--json"])
     assert wrong.exit_code == 1
     told = json.loads(wrong.output)
     assert [len(group) for group in told["counterexample"]["reports"]] == [2, 1]
-    in_words = runner.invoke(main, ["check-task", "wrong_tasks:FirstCome"])
+    in_words = runner.invoke(main, ["check-task", "support.wrong_tasks:FirstCome"])
     assert "not equivariant" in in_words.output
     assert "users: (" in in_words.output
-    for lost in ["wrong_tasks:Nobody", "no_such_module:Task", "numpy:pi", "nothing"]:
+    for lost in ["support.wrong_tasks:Nobody", "no_such_module:Task", "numpy:pi", "nothing"]:
         assert runner.invoke(main, ["check-task", lost]).exit_code == 2
 
 

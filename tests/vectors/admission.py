@@ -4,7 +4,7 @@ import json
 
 from coatcheck.protocol import privacy_pass
 from coatcheck.protocol.terms import read_terms
-from issuing import TestIssuer
+from support.issuing import TestIssuer
 from vectors.kinds import HERE, Case
 from vectors.writing import case
 

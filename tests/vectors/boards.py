@@ -17,7 +17,7 @@ from coatcheck.protocol.wire.bulletins import (
 )
 from coatcheck.protocol.wire.messages import Answer, encode_letter
 from coatcheck.protocol.wire.uploads import Tally
-from plain_server import encode_answer
+from support.plain_server import encode_answer
 from vectors import kinds
 from vectors.kinds import ALICE, BOARD, BOB, SERVER, SHUFFLER, Case, pairs
 from vectors.writing import case, flip, seal, wrong

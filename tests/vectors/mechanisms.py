@@ -158,7 +158,7 @@ def _caps() -> list[Case]:
 
 
 def _filled(one: Case) -> Case:
-    """Add the fields; `tests/test_vectors.py` and the browser compute them again."""
+    """Add the fields; `tests/vectors/test_vectors.py` and the browser compute them again."""
     word, fields = outcome(one)
     if word != one["expect"]:
         raise ValueError(f"{one['name']}: {word} instead of {one['expect']}")

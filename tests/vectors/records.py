@@ -10,7 +10,7 @@ from coatcheck.protocol.ticket import Receipt, issue
 from coatcheck.protocol.wire.batches import PART, Batch, Manifest, Part
 from coatcheck.protocol.wire.messages import Answer, Partner, encode_report
 from coatcheck.protocol.wire.uploads import Tally, Upload
-from plain_server import encode_answer
+from support.plain_server import encode_answer
 from vectors import kinds
 from vectors.kinds import ALICE, BOB, SERVER, SHUFFLER, Case, pairs
 from vectors.writing import case, flip, seal, wrong

@@ -1,0 +1,152 @@
+"""What a round costs in the ledger, however it ends and whenever the person's program crashes.
+
+The charge is at least what happened at every moment, and exactly that once the end is known.
+"""
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as run
+
+from coatcheck.accounting.ledger import Ledger
+from coatcheck.errors import Refused
+from coatcheck.protocol import client
+from coatcheck.protocol.outcomes import end_due
+from coatcheck.services.person.store import TicketFile
+from support.endings import ENDS, SMALL, shown
+from support.rounds import OPENS, SQUARE, SmallRound
+
+DUE = end_due(SMALL.round)
+SEEN = Counter[str]()
+
+
+def paid(missing: int | None) -> float:
+    """What a ledger with one round shows, if so many people of its crowd were missing."""
+    book = Ledger.open(Path(tempfile.mkdtemp()) / "ledger", epsilon=9.0, delta=1e-2)
+    book.spend(SMALL.invitations[0].guarantee, round_id="r")
+    return book.settle("r", missing=missing)
+
+
+PROMISE, LOCAL = paid(0), paid(None)
+
+
+class Person(RuleBasedStateMachine):
+    """A person with a ledger, a ticket file, and a program that may crash at any step."""
+
+    end: str
+
+    @initialize()
+    def begin(self) -> None:
+        """Begin a ledger; how the round will end is fixed."""
+        self.folder = Path(tempfile.mkdtemp())
+        self.now = float(OPENS)
+        Ledger.open(self.folder / "ledger", epsilon=9.0, delta=1e-2)
+        self.file = TicketFile(self.folder / "ticket")
+        self.stored = self.entered = self.told = False
+
+    def ledger(self) -> Ledger:
+        """Open the file again, as a program that starts does."""
+        return Ledger.open(self.folder / "ledger", clock=lambda: self.now)
+
+    @rule(seconds=st.sampled_from([1, 1_000, 10_000]))
+    def wait(self, seconds: int) -> None:
+        """Time passes."""
+        self.now += seconds
+
+    @precondition(lambda self: self.now < SMALL.round.terms.expires)
+    @rule(crash=st.sampled_from(["", "before the ledger", "after the ledger"]))
+    def join(self, crash: str) -> None:
+        """Join, or join again; the program may die before or after the ledger has it."""
+        before = self.file.load()
+        book: client.Budget = Dying() if crash == "before the ledger" else self.ledger()
+        invitation = SMALL.invitations[0]
+        try:
+            ticket = invitation.join(
+                (0.5, 0.5), ledger=book, store=self.file, entropy=SMALL.entropy
+            )
+        except KeyboardInterrupt:
+            ticket = self.file.read()
+        else:
+            self.entered = True
+        assert before is None or before == ticket  # a second draw of noise never is
+        self.stored = True
+
+    @precondition(lambda self: self.entered)
+    @rule(crash=st.booleans())
+    def look(self, crash: bool) -> None:  # noqa: FBT001 - drawn
+        """Find the end on the board; the program may die before it tells the ledger."""
+        if crash:
+            return
+        mine = self.file.read()
+        with pytest.raises(Refused):  # nobody has an answer here; the charge is what counts
+            client.collect(mine, shown(self.end), ledger=self.ledger())
+        self.told = True
+
+    @invariant()
+    def the_charge_is_what_happened(self) -> None:
+        """Nothing before the ledger has it, then the promise, then by how it ended."""
+        spent = self.ledger().spent
+        if not self.entered:
+            assert spent == 0
+        elif self.told:
+            SEEN["known"] += 1
+            assert spent == pytest.approx(PROMISE if self.end == "answered" else LOCAL)
+        elif self.now >= DUE:
+            SEEN["unknown"] += 1
+            assert spent == pytest.approx(LOCAL)
+        else:
+            assert spent == pytest.approx(PROMISE)
+
+
+class Dying:
+    """A ledger before which the program ends."""
+
+    def spend(self, *_: object, **__: object) -> object:
+        """End."""
+        raise KeyboardInterrupt
+
+    def settle(self, *_: object, **__: object) -> object:
+        """End."""
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("end", sorted(ENDS))
+def test_the_ledger_charges_what_happened_however_a_round_ends(end: str) -> None:
+    """Over every end, order, time and crash; each end was met."""
+    assert PROMISE < 0.8 * LOCAL
+    assert pytest.approx(SQUARE.law.epsilon) == LOCAL
+    SEEN.clear()
+    person = type("Person", (Person,), {"end": end})
+    run(person, settings=settings(max_examples=12, stateful_step_count=12, derandomize=True))
+    assert set(SEEN) == {"known", "unknown"}
+
+
+def test_an_answer_that_comes_late_takes_the_worst_back_but_a_refusal_stays() -> None:
+    """Not to know is for a while; what a signed end says is for good."""
+    folder, now = Path(tempfile.mkdtemp()), float(DUE)
+    for kind, after in (("answered", PROMISE), ("abandoned by the server", LOCAL)):
+        book = Ledger.open(folder / kind[:4], epsilon=9.0, delta=1e-2, clock=lambda: now)
+        mine = SMALL.invitations[0].join((0.5, 0.5), ledger=book, entropy=SMALL.entropy)
+        assert book.spent == pytest.approx(LOCAL)
+        for _ in range(2):
+            with pytest.raises(Refused):
+                client.collect(mine, shown(kind), ledger=book)
+            assert book.spent == pytest.approx(after)
+    with pytest.raises(Refused):
+        client.collect(mine, shown("answered"), ledger=book)
+    assert book.spent == pytest.approx(LOCAL)
+
+
+def test_the_ledger_names_the_rounds_whose_end_it_waits_for() -> None:
+    """Who is refused for want of budget learns which round to collect."""
+    folder, now = Path(tempfile.mkdtemp()), float(DUE)
+    book = Ledger.open(folder / "ledger", epsilon=LOCAL * 1.1, delta=1e-2, clock=lambda: now)
+    SMALL.invitations[0].join((0.5, 0.5), ledger=book, entropy=SMALL.entropy)
+    other = SmallRound(minimum=40, name="another").invitations[0]
+    with pytest.raises(Refused, match=f"collect {SMALL.round.name}"):
+        other.join((0.5, 0.5), ledger=book, entropy=SMALL.entropy)

@@ -1,0 +1,129 @@
+"""What is not promised: people whom answers choose by their reports, enumerated in full."""
+
+import itertools
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from coatcheck.accounting.amplification import amplify, delta_curve
+from coatcheck.accounting.laws import grid
+from coatcheck.cli import main
+from coatcheck.cli.output import hint_caveat
+from coatcheck.domains import Box
+from coatcheck.planning import Group, plan
+from coatcheck.tasks import load
+from support.crowds import Array, grid_caps, two_level
+
+View = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def views(channel: Array, values: tuple[int, ...], *, exposed: int) -> Counter[View]:
+    """Give the chances of all views: how many reports in each cell, and some owners of cell 1.
+
+    The answers name up to `exposed` owners of reports in cell 1, drawn fairly among them; person
+    0 is the one in question.
+    """
+    chances: Counter[View] = Counter()
+    cells = range(channel.shape[1])
+    for reports in itertools.product(cells, repeat=len(values)):
+        chance = math.prod(channel[x, y] for x, y in zip(values, reports, strict=True))
+        counts = tuple(reports.count(cell) for cell in cells)
+        owners = [who for who, cell in enumerate(reports) if cell == 1]
+        told = list(itertools.combinations(owners, min(exposed, len(owners))))
+        for some in told:
+            chances[counts, some] += chance / len(told)
+    return chances
+
+
+def deltas(channel: Array, crowd: int, *, exposed: int, epsilon: float) -> Iterator[list[float]]:
+    """For each data set and direction, give what every view adds to δ, person 0 named or not."""
+    e = math.exp(epsilon)
+    for other in range(len(channel)):
+        one, two = (
+            views(channel, (mine, *[other] * (crowd - 1)), exposed=exposed) for mine in (0, 1)
+        )
+        for p, q in ((one, two), (two, one)):
+            yield [
+                sum(max(0.0, p[view] - e * q[view]) for view in p if 0 not in view[1]),
+                sum(max(0.0, p[view] - e * q[view]) for view in p if 0 in view[1]),
+            ]
+
+
+def test_the_smallest_counterexample_to_counting_the_exposed_out() -> None:
+    """3-ary response, 5 people, one owner in a cell told: δ is 0.4608, n - exposed gives 0.3136."""
+    epsilon, crowd, exposed, central = 2.0, 5, 1, 1.0
+    caps, cells = grid_caps(3)
+    channel = two_level(caps, cells, epsilon)
+    law = grid(epsilon, cells=cells)
+    (claim,) = delta_curve(law, epsilons=[central], crowd=crowd - exposed)
+    found = list(deltas(channel, crowd, exposed=exposed, epsilon=central))
+    assert claim == pytest.approx(0.3136, abs=1e-4)
+    assert max(map(sum, found)) == pytest.approx(0.4608, abs=1e-4)
+    # Leaving out every view that names the person does not save it.
+    assert max(kept for kept, _ in found) == pytest.approx(0.4042, abs=1e-4)
+    # What holds for certain: all reports with their owners are ε-LDP, and a view is made of them.
+    certain = deltas(channel, crowd, exposed=exposed, epsilon=epsilon)
+    assert max(map(sum, certain)) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_crowd_of_a_thousand_can_be_worth_nothing() -> None:
+    """100 cells, 32 of 1000 told: ε = 0.773 at 1e-6 is claimed, one event alone has δ = 0.341.
+
+    The others are elsewhere; the event is that the answers name the person in the cell of x1.
+    """
+    epsilon, cells, crowd, exposed = 4.0, 100, 1000, 32
+    law = grid(epsilon, cells=cells)
+    claim = amplify(law, crowd=crowd, exposed=exposed, delta=1e-6)
+    assert claim.epsilon == pytest.approx(0.773, abs=1e-3)
+    p, hit = math.exp(epsilon), law.cap
+    named = sum(
+        math.comb(crowd - 1, k)
+        * hit**k
+        * (1 - hit) ** (crowd - 1 - k)
+        * min(1.0, exposed / (k + 1))
+        for k in range(200)
+    )
+    assert named * hit * (p - math.exp(claim.epsilon)) >= 0.341
+    # The guarantee that carries this ε says so itself, wherever it is read.
+    assert "only the local ε = 4 is proven for certain" in str(claim)
+
+
+def test_a_promise_with_exposed_people_says_what_it_assumes() -> None:
+    """Sentence, assumptions and JSON tell it; without exposed people there is nothing to tell."""
+    law = grid(3.0, cells=9)
+    told = amplify(law, crowd=5000, exposed=30, delta=1e-6)
+    assert any("does not depend on what anybody reported" in text for text in told.assumptions)
+    assert "only the local ε = 3 is proven for certain" in told.caveat
+    assert str(told).endswith(told.caveat)
+    plain = amplify(law, crowd=5000, delta=1e-6)
+    assert plain.caveat == ""
+    assert not any("does not depend" in text for text in plain.assumptions)
+    common = ["amplify", "--local-epsilon", "3", "--crowd", "900", "--delta", "1e-6", "--json"]
+    shown = json.loads(CliRunner().invoke(main, [*common, "--exposed", "9"]).stdout)
+    assert "proven for certain" in shown["caveat"]
+    assert json.loads(CliRunner().invoke(main, common).stdout)["caveat"] == ""
+
+
+def test_whoever_joins_at_a_shell_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """`join` and `take-part` hint at it before anything leaves, if anybody is exposed at all."""
+    law = grid(3.0, cells=9)
+    hint_caveat(amplify(law, crowd=900, delta=1e-6))
+    assert capsys.readouterr().err == ""
+    hint_caveat(amplify(law, crowd=900, exposed=9, delta=1e-6))
+    told = capsys.readouterr().err
+    assert told.startswith("coatcheck: answers such as partners")
+    assert told.endswith("only the local ε = 3 is proven for certain\n")
+
+
+def test_a_plan_for_a_matching_says_it_too() -> None:
+    """A plan with corrupted people prints the caveat with the group whose members are named."""
+    square = Box((-1.0, -1.0), (1.0, 1.0))
+    match = load("least-cost-matching")()
+    riders, drivers = match.groups
+    groups = {riders: Group(square, crowd=900, corrupted=9), drivers: Group(square, crowd=900)}
+    found = str(plan(groups, epsilon=2.0, delta=1e-6, task=match))
+    assert found.count("proven for certain") == 1

@@ -1,0 +1,112 @@
+"""A depot keeps whole files by round and key, tells what the disk does not do, and forgets."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from coatcheck.errors import Full, Unavailable
+from coatcheck.services.server.store import ServerStore
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.stores import blobs as folders
+from coatcheck.stores.blobs import BlobStore, FolderBlobStore, MemoryBlobStore
+from support.depots import ONE, check_depot
+
+
+@pytest.fixture(params=["folder", "memory"])
+def depot(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    """Each kind of depot, empty."""
+    return FolderBlobStore(tmp_path / "depot") if request.param == "folder" else MemoryBlobStore()
+
+
+def test_files_are_kept_by_round_and_key(depot: BlobStore) -> None:
+    """What is put is there, in part or whole, and goes with its key alone."""
+    check_depot(depot)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(errno.ENOSPC, Full), (errno.EACCES, Unavailable), (errno.EROFS, Unavailable)],
+)
+def test_a_disk_that_takes_nothing_is_told(
+    number: int, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No room is another sentence than no right; the old file is as it was."""
+    depot = FolderBlobStore(tmp_path / "depot")
+    depot.put(ONE, "in-0", b"old")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "replace_file", fail)
+        with pytest.raises(kind, match=f"cannot write to the depot .*: {os.strerror(number)}"):
+            depot.put(ONE, "in-0", b"new")
+    assert depot.get(ONE, "in-0") == b"old"
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """A file is where the folder should be: no permission of root helps here."""
+    (tmp_path / "depot").write_text("a file")
+    with pytest.raises(Unavailable, match="cannot write to the depot"):
+        FolderBlobStore(tmp_path / "depot").put(ONE, "in-0", b"raw")
+
+
+def test_what_is_stowed_is_sealed_to_its_name(tmp_path: Path) -> None:
+    """A file under another name does not open, and its bytes are nowhere in it."""
+    store = ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys")
+    store.lead("me", seconds=60)
+    store.begin(ShufflerRound(b"d" * 32, "one", b"signed"), fence=1)
+    store.crate(b"d" * 32).put("in-0", b"sixteen bytes or more")
+    assert store.crate(b"d" * 32).get("in-0") == b"sixteen bytes or more"
+    folder = tmp_path / "store.depot" / f"{(b'd' * 32).hex()}.round"
+    (path,) = folder.iterdir()
+    assert b"sixteen" not in path.read_bytes()
+    assert (path.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
+    path.rename(folder / "in-1")
+    with pytest.raises(Unavailable, match="in-1 in the depot is not what was put"):
+        store.crate(b"d" * 32).get("in-1")
+    (folder / ".in-2.left").write_bytes(b"what a crash left")
+    assert store.depot.names((b"d" * 32, "round")) == {"in-1"}
+    store.move(b"d" * 32, "abandon", fence=1, end=b"end")
+    assert list((tmp_path / "store.depot").iterdir()) == []
+
+
+def test_two_may_remove_a_round_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is gone before its turn is no failure, and the others go as well."""
+    depot, real = FolderBlobStore(tmp_path), shutil.rmtree
+    for name in ("in-0", "in-1"):
+        depot.put(ONE, name, b"raw")
+    met: list[Path] = []
+
+    def meet(folder: Path) -> None:
+        met.append(folder)
+        if len(met) == 1:
+            (folder / "in-0").unlink()
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        real(folder)
+
+    monkeypatch.setattr(shutil, "rmtree", meet)
+    depot.drop(ONE)
+    assert (len(met), depot.rounds()) == (2, set())
+
+
+def test_what_comes_while_a_slow_depot_is_listed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that gets its key and its first file meanwhile is not one without a key."""
+    store = ServerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys")
+    store.lead("me", seconds=60)
+    listed = store.depot.rounds
+
+    def slow() -> set[tuple[bytes, str]]:
+        store.vault.make(*ONE)
+        store.depot.put(ONE, "in-0", b"raw")
+        return listed()
+
+    monkeypatch.setattr(store.depot, "rounds", slow)
+    store.clear()
+    assert store.depot.names(ONE) == {"in-0"}
+    store.close()

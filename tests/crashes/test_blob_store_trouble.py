@@ -1,0 +1,109 @@
+"""Depots of running services that fail: the role says which, keeps the round, and goes on."""
+
+import asyncio
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.web.client import HttpClient
+from support.service_rounds import MORTAL, QUICK, Crowd, draft, get, status, until
+
+pytestmark = pytest.mark.service
+
+
+def processes_of(pid: int) -> Iterator[int]:
+    """List the processes that one started, and those that they did."""
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in listed.read_text(encoding="ascii").split():
+            yield int(child)
+            yield from processes_of(int(child))
+
+
+def troubled(cluster: Cluster, trouble: Callable[[str], None]) -> None:
+    """Run a round, with some trouble after everybody joined; all get their answers after it."""
+    url = cluster.open_round(draft("troubled"), closes=1, expires=3600)
+
+    async def whole() -> None:
+        async with HttpClient() as peers:
+            crowd = Crowd(cluster, url)
+            await crowd.join(peers, people=4)
+            await asyncio.to_thread(trouble, url)
+            answers = await crowd.collect()
+            assert all(len(answer.partners) == 1 for answer in answers)
+
+    asyncio.run(whole())
+
+
+def said(cluster: Cluster, name: str, step: str, text: str) -> None:
+    """Wait until a service has logged that a step failed, and counted it."""
+    log = cluster.folder / f"{name}.log"
+    until(lambda: f"{step}: {text}" in log.read_text(encoding="utf-8"))
+    headers = {"authorization": f"Bearer {cluster.token}"}
+    counts = get(f"{cluster.url(name)}/metrics", headers=headers).text
+    assert f'coatcheck_failures_total{{step="{step}"}}' in counts
+
+
+def test_a_shufflers_depot_that_takes_nothing_and_then_has_no_room(tmp_path: Path) -> None:
+    """A file is where its folder should be; then the disk takes no file of any size."""
+    depot = tmp_path / "shuffler-1.depot"
+
+    def trouble(url: str) -> None:
+        told = f"cannot write to the depot {depot}: "
+        said(cluster, "shuffler-1", "release", f"{told}Not a directory")
+        assert status(url)["phase"] == "closed"
+        workers = list(processes_of(cluster.processes["shuffler-1"].pid))
+        before = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in workers}
+        for pid, (_, most) in before.items():
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (64, most))
+        depot.unlink()
+        said(cluster, "shuffler-1", "release", f"{told}File too large")
+        assert status(url)["phase"] == "closed"
+        for pid, limit in before.items():
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
+
+    with Cluster(tmp_path, extra=QUICK) as cluster:
+        depot.write_text("no folder")
+        troubled(cluster, trouble)
+        until(lambda: not list(depot.iterdir()))
+
+
+def test_a_servers_depot_that_takes_nothing(tmp_path: Path) -> None:
+    """It takes no partition, and its log says why; the shuffler keeps its batch until it does."""
+    depot = tmp_path / "server.depot"
+
+    def trouble(url: str) -> None:
+        said(cluster, "server", "receive", f"cannot write to the depot {depot}: Not a directory")
+        # Where a party keeps its files is its own business.
+        assert str(depot) not in (tmp_path / "shuffler-1.log").read_text(encoding="utf-8")
+        assert status(url)["phase"] == "released"
+        depot.unlink()
+
+    with Cluster(tmp_path, extra=QUICK) as cluster:
+        depot.write_text("no folder")
+        troubled(cluster, trouble)
+        until(lambda: not list(depot.iterdir()))
+
+
+@pytest.mark.parametrize(("role", "name"), [("shuffler-1", "out-0"), ("server", "in-0")])
+def test_a_partition_that_was_changed(role: str, name: str, tmp_path: Path) -> None:
+    """It is named, and nothing is made of it; put back, it is delivered and answered."""
+    step = {"shuffler-1": "deliver", "server": "answer"}[role]
+
+    def trouble(url: str) -> None:
+        until(lambda: not cluster.running("server"))
+        until(lambda: status(url)["phase"] in {"released", "delivered"})
+        (path,) = (tmp_path / f"{role}.depot").rglob(name)
+        good = path.read_bytes()
+        path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+        cluster.start("server")
+        said(cluster, role, step, f"{name} in the depot is not what was put there")
+        path.write_bytes(good)
+
+    (tmp_path / "faults").mkdir()
+    # The server ends when a batch begins to come, or when it is there.
+    (tmp_path / "faults" / {"deliver": "batch.receive", "answer": "batch.received"}[step]).touch()
+    with Cluster(tmp_path, extra=MORTAL) as cluster:
+        troubled(cluster, trouble)

@@ -1,0 +1,115 @@
+"""The rules of settling that decide who is paired, one by one, and which letters belong to it."""
+
+import pytest
+from msgspec.structs import replace
+
+from coatcheck.protocol import letters
+from coatcheck.protocol.settling.candidates import Candidates
+from coatcheck.protocol.settling.rules import MARK, Kind, Progress, Settling, prf, schedule
+from coatcheck.protocol.terms import SettleTerms
+from coatcheck.protocol.wire.bulletins import Posting
+from coatcheck.protocol.wire.messages import Answer, Partner, encode_letter
+from protocol.settling.test_settling import hand_over, pair
+from support.rounds import SmallRound
+
+STEPS = schedule((1,))
+TAG = next(index for index, step in enumerate(STEPS) if step.kind is Kind.TAG)
+SMALL = SmallRound()
+ONE, OTHER = SMALL.crowd(1)
+
+
+def talked() -> tuple[Settling, Settling]:
+    """Two who have asked and answered, and are about to write their tags."""
+    one, other = pair()
+    for _ in range(3):
+        hand_over(one, other)
+        hand_over(other, one)
+    return one, other
+
+
+def test_the_first_notice_of_a_person_counts() -> None:
+    """A second tag does not take the place of the first, for any reader."""
+    one, other = talked()
+    hand_over(one, other)
+    hand_over(other, one)
+    false = bytes((MARK, TAG)) + bytes(16)
+    for reader in (one, other):
+        assert not reader.notice(other.address, false)
+        assert not reader.notice(one.address, false)
+        assert reader.progress.dropped == {"repeated": 2}
+    hand_over(one, other)
+    hand_over(other, one)
+    assert (one.partner, other.partner) == (other.address, one.address)
+
+
+def test_the_first_notice_counts_also_if_it_is_for_nobody() -> None:
+    """Whoever tags nobody first is nobody's partner, whatever comes then."""
+    one, other = talked()
+    (_, good), _ = (*other.speak(), None)
+    for reader in (one, other):
+        assert reader.notice(other.address, bytes((MARK, TAG)) + bytes(16))
+        assert not reader.notice(other.address, good)
+    for _ in range(2):
+        hand_over(one, other)
+    hand_over(other, one)
+    assert one.partner is None
+    assert other.partner is None
+
+
+def test_a_letter_after_ones_tag_changes_nothing() -> None:
+    """Whom a pass is for is fixed by then."""
+    one, other = pair()
+    hand_over(one, other)
+    ((_, late),) = other.speak()
+    for _ in range(TAG):
+        one.speak()
+    assert not one.receive(other.address, late)
+    assert one.progress.dropped == {"late": 1}
+    assert one.progress.heard == {}
+
+
+def test_who_is_held_by_nobody_tags_nobody() -> None:
+    """Asking alone is no reason to believe in a partner."""
+    one, other = pair()
+    hand_over(one, other)
+    hand_over(other, one)
+    for _ in range(TAG - 1):
+        one.speak()
+    ((to, body),) = one.speak()
+    secret = one._secret
+    assert (to, body[2:]) == (one.address, prf(secret, b"nobody", bytes(1))[:16])
+    assert one.progress.chosen == [b""]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_notice_stands_at_its_writers_address(*, own: bool) -> None:
+    """At another's it is none: not everybody who reads the writer's would see it."""
+    keys, at = ONE.keys, (ONE if own else OTHER).keys.address
+    text = encode_letter(SMALL.round, sender=keys, recipient=at, counter=0, body=b"\0\3")
+    raw = Posting(SMALL.round.digest, at, text + bytes(SMALL.round.suite.overhead)).encode()
+    found = letters.read_notice(raw, SMALL.round)
+    assert (found is not None) == own
+
+
+def test_letters_of_settling_and_of_people_are_read_apart() -> None:
+    """Neither is shown among the others, and what is left alone may be read later."""
+    bodies, postings, writer = (b"\0\0cell", b"hello"), list[bytes](), ONE
+    for body in bodies:
+        raw, writer = letters.write(writer, body, to=OTHER.keys.contact_raw, round_=SMALL.round)
+        postings.append(raw)
+    for settling, expected in ((True, bodies[0]), (False, bodies[1])):
+        inbox = letters.read(OTHER, postings, SMALL.round, settling=settling)
+        assert [one.body for one in inbox.letters] == [expected]
+        assert len(inbox.ticket.seen) == 1
+
+
+def test_nobody_settles_with_themselves() -> None:
+    """A server may list a person, or somebody twice, or keys that are none."""
+    terms = replace(SMALL.round.terms, settle=SettleTerms(cell=1.0, asks=(1,)))
+    round_ = type(SMALL.round)(terms, SMALL.round.document)
+    contacts = (ONE.keys.contact_raw, OTHER.keys.contact_raw, OTHER.keys.contact_raw, bytes(64))
+    answer = Answer(partners=tuple(Partner(1, contact) for contact in contacts))
+    ticket = replace(ONE, settling=Progress(cell=(0, 0)))
+    side = Candidates(ticket, answer, round_=round_, sizes=(1, 2))
+    assert side.machine.lists == ((OTHER.keys.address,),)
+    assert side.addresses == (ONE.keys.address, OTHER.keys.address)

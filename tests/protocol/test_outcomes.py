@@ -1,0 +1,242 @@
+"""How a round ends: the numbers of a heading, who may say it, and by when."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from coatcheck.errors import BadSignature, Malformed, Refused
+from coatcheck.protocol import client
+from coatcheck.protocol.log.merkle import MemoryKeyValueStore
+from coatcheck.protocol.log.verification import verify_bulletin
+from coatcheck.protocol.outcomes import (
+    FEW_REPORTS,
+    FEW_TRAPS,
+    LATE,
+    NO_REASON,
+    OPERATOR,
+    REASONS,
+    TASK,
+    abandoned,
+    answer_due,
+    check_owed,
+    due,
+    end_due,
+    flaw,
+    still_due,
+    words,
+)
+from coatcheck.protocol.state_machine import ServerPhase, ShufflerPhase
+from coatcheck.protocol.wire.bulletins import (
+    ABANDONED,
+    ANSWERED,
+    REFUSED,
+    SERVER,
+    Bulletin,
+    Heading,
+)
+from coatcheck.protocol.wire.uploads import Tally
+from support.rounds import CLOSES, OPENS, SmallRound, released
+
+SMALL = SmallRound(minimum=2, shufflers=2)
+ENOUGH, FEW, NONE = (Tally(2), Tally(3)), (Tally(2), Tally(1)), (Tally(0), Tally(0))
+HOPS = SMALL.roles.shufflers
+
+
+def ending(
+    outcome: int, reason: int = 0, who: int = SERVER, tallies: Sequence[Tally] = NONE
+) -> Bulletin:
+    """Write an end without entries, whatever it says."""
+    none: list[list[bytes]] = [[], []]
+    counts = (tallies, [bytes(32)] * 2)
+    return Bulletin.compose(none, outcome, SMALL.round.digest, *counts, reason=reason, who=who)
+
+
+def signed(bulletin: Bulletin, *, as_shuffler: int | None = None) -> bytes:
+    """Sign an end as the server or as a shuffler."""
+    keys = SMALL.roles.server if as_shuffler is None else HOPS[as_shuffler]
+    return bulletin.signed(keys.signing.sign).encode()
+
+
+GOOD = [
+    (ANSWERED, NO_REASON, SERVER, ENOUGH),
+    (REFUSED, FEW_REPORTS, SERVER, FEW),
+    (REFUSED, FEW_REPORTS, SERVER, NONE),
+    (REFUSED, TASK, SERVER, ENOUGH),
+    *((ABANDONED, reason, who, NONE) for reason in (1, 2, 4, 5) for who in (0, 1, SERVER)),
+]
+
+
+def test_which_headings_keep_their_numbers() -> None:
+    """Of all outcomes, reasons, speakers and counts only those of SPEC's table do."""
+    for outcome in REASONS:
+        for reason in range(7):
+            for who in (0, 1, SERVER):
+                for tallies in (ENOUGH, FEW, NONE):
+                    heading = ending(outcome, reason, who, tallies).heading
+                    good = (outcome, reason, who, tallies) in GOOD
+                    assert (flaw(heading, SMALL.round) == "") == good, heading
+
+
+@pytest.mark.parametrize("case", [case for case in GOOD if case[0] != ANSWERED])
+def test_the_board_takes_a_good_end_from_whoever_says_it(
+    case: tuple[int, int, int, tuple[Tally, ...]],
+) -> None:
+    """It shows it once, at one place, and tells it in words that name who and why."""
+    bulletin = ending(*case)
+    who = None if case[2] == SERVER else case[2]
+    board, raw = SMALL.board(), signed(bulletin, as_shuffler=who)
+    assert board.publish(raw, SMALL.round) == board.publish(raw, SMALL.round) == 1
+    shown = verify_bulletin(board.bulletin(SMALL.round.digest), SMALL.round)
+    name = SMALL.round.terms.server.name if who is None else SMALL.round.terms.shufflers[who].name
+    assert name in words(shown.heading, SMALL.round)
+
+
+def test_the_board_refuses_headings_that_break_their_numbers() -> None:
+    """Also when the right key signed them."""
+    board = SMALL.board()
+    for bulletin in (ending(ANSWERED, tallies=NONE), ending(REFUSED, FEW_REPORTS, tallies=ENOUGH)):
+        with pytest.raises(Malformed, match="breaks its own numbers"):
+            board.publish(signed(bulletin), SMALL.round)
+    assert len(board) == 1
+
+
+def test_each_signs_under_its_own_name_and_label() -> None:
+    """A shuffler's word is not the server's, nor another shuffler's, nor under another label."""
+    board = SMALL.board()
+    first, own = ending(ABANDONED, LATE, 0), ending(ABANDONED, LATE, SERVER)
+    for forged in (
+        signed(first),  # the server for a shuffler
+        signed(first, as_shuffler=1),
+        signed(own, as_shuffler=0),  # a shuffler for the server
+        _mislabelled(first),
+    ):
+        with pytest.raises(BadSignature):
+            board.publish(forged, SMALL.round)
+        with pytest.raises(BadSignature):
+            verify_bulletin(forged, SMALL.round)
+
+
+def _mislabelled(bulletin: Bulletin) -> bytes:
+    label = b"coatcheck/v1/bulletin\0"
+    signature = HOPS[0].signing.sign(label + bulletin.heading.body())
+    return Bulletin(replace(bulletin.heading, signature=signature), ((), ())).encode()
+
+
+def test_the_first_end_stays() -> None:
+    """Whatever is told later, by whoever: the board keeps what it showed."""
+    crowd = SMALL.crowd(3)
+    answers = SMALL.server().answer(SMALL.batch(crowd))
+    word = signed(ending(ABANDONED, LATE, 1), as_shuffler=1)
+    for first, second in ((answers, word), (word, answers)):
+        shelf = MemoryKeyValueStore()
+        board = SMALL.board(shelf)
+        board.publish(first, SMALL.round)
+        with pytest.raises(Refused, match="another end"):
+            board.publish(second, SMALL.round)
+        assert board.bulletin(SMALL.round.digest) == first
+        board.save()
+        again = SMALL.board(shelf)
+        assert again.checkpoint() == board.checkpoint()
+
+
+def test_the_shares_of_the_grace() -> None:
+    """SPEC section 9, by hand: k + 2 equal shares, and everybody's own deadline."""
+    terms = SMALL.round.terms
+    assert terms.grace == 3600
+    assert [due(SMALL.round, n) - terms.expires for n in range(5)] == [0, 900, 1800, 2700, 3600]
+    assert answer_due(SMALL.round) == terms.expires + 2700
+    assert end_due(SMALL.round) == terms.expires + 3600
+
+
+def test_a_shuffler_gives_up_at_its_deadlines() -> None:
+    """The first at `expires` or with the next one's deadline, a later one at its own."""
+    first, second = SMALL.shuffler(0), SMALL.shuffler(1)
+    expires = SMALL.round.terms.expires
+    assert first.overdue(now=expires - 1) == NO_REASON
+    assert first.overdue(now=expires) == FEW_REPORTS
+    assert second.overdue(now=expires + 899) == NO_REASON
+    assert second.overdue(now=expires + 900) == LATE
+    for ticket in SMALL.crowd(3):
+        first.receive(ticket.upload, now=OPENS)
+    batch = released(first)
+    assert first.overdue(now=expires + 899) == NO_REASON
+    with pytest.raises(Refused, match="can still come"):
+        first.expire(now=expires + 899)
+    second.accept(batch)
+    assert second.overdue(now=OPENS) == FEW_TRAPS  # its one batch came: only if it falls short
+    end = first.expire(now=expires + 900)
+    assert (first.phase, first.state.batch) == (ShufflerPhase.ABANDONED, b"")
+    assert verify_bulletin(end, SMALL.round).heading.reason == LATE
+    first.tell()
+    assert first.phase is ShufflerPhase.ENDED
+
+
+def test_a_role_hears_earlier_shufflers_only() -> None:
+    """Its own word, a later one's and the server's end nothing; and with a batch nothing does."""
+    word = [signed(ending(ABANDONED, OPERATOR, hop), as_shuffler=hop) for hop in (0, 1)]
+    own = signed(ending(ABANDONED, LATE))
+    second, server = SMALL.shuffler(1), SMALL.server()
+    refused: list[tuple[Callable[[bytes], bytes], bytes]] = [
+        (SMALL.shuffler(0).hear, word[0]),
+        (second.hear, word[1]),
+        (second.hear, own),
+        (server.hear, own),
+        (server.hear, signed(ending(REFUSED, FEW_REPORTS))),
+        (server.hear, SMALL.server().answer(SMALL.batch(SMALL.crowd(3)))),
+    ]
+    for hear, raw in refused:
+        with pytest.raises(Malformed):
+            hear(raw)
+    assert second.hear(word[0]) == second.state.end == word[0]
+    assert server.hear(word[1]) == word[1]
+    assert (second.phase, server.phase) == (ShufflerPhase.ABANDONED, ServerPhase.ABANDONED)
+    busy = SMALL.server()
+    busy.accept(SMALL.batch(SMALL.crowd(3)))
+    with pytest.raises(Refused, match="has the batch"):
+        busy.hear(word[0])
+
+
+def test_a_server_ends_a_round_whose_batch_never_came() -> None:
+    """At its deadline and not before, and then no batch is taken."""
+    server, last = SMALL.server(), due(SMALL.round, 2)
+    with pytest.raises(Refused, match="can still come"):
+        server.abandon(now=last - 1)
+    heading = verify_bulletin(server.abandon(now=last), SMALL.round).heading
+    assert (heading.outcome, heading.reason, heading.who) == (ABANDONED, LATE, SERVER)
+    with pytest.raises(Refused, match="that is abandoned"):
+        server.accept(SMALL.batch(SMALL.crowd(3)))
+
+
+def test_an_end_that_does_not_come_is_owed() -> None:
+    """Before the deadline a person waits; from then on they are told by whom it is owed."""
+    last, server = end_due(SMALL.round), SMALL.round.terms.server.name
+    check_owed(SMALL.round, now=last - 1)
+    assert "must by" in still_due(SMALL.round, now=last - 1)
+    with pytest.raises(Refused, match=f"the server '{server}' owes it"):
+        check_owed(SMALL.round, now=last)
+    board = SMALL.round.terms.board.name
+    assert f"the board '{board}' owes" in still_due(SMALL.round, now=last)
+
+
+def test_a_receipt_stands_against_a_heading_that_counts_nobody() -> None:
+    """A refused round in which one's own group received nothing breaks its numbers, too."""
+    shuffler, mine = SMALL.shuffler(), SMALL.join(1)
+    receipt = shuffler.receive(mine.upload, now=CLOSES)
+    kept = client.keep_receipt(mine, receipt, SMALL.round)
+    denied = verify_bulletin(
+        signed(ending(REFUSED, FEW_REPORTS, tallies=(Tally(2), Tally(0)))), SMALL.round
+    )
+    with pytest.raises(Refused, match="breaks its own numbers"):
+        client.collect(kept, denied)
+    with pytest.raises(Refused, match="refused the round"):
+        client.collect(mine, denied)
+
+
+def test_an_end_decodes_to_what_was_written() -> None:
+    """Reason and speaker survive the wire, and every reason has its words."""
+    for reason in (FEW_REPORTS, FEW_TRAPS, LATE, OPERATOR):
+        word = abandoned(SMALL.round, reason=reason, who=1).signed(HOPS[1].signing.sign)
+        heading = Heading.decode(word.encode())
+        assert (heading.reason, heading.who) == (reason, 1)
+        assert words(heading, SMALL.round)

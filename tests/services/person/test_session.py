@@ -1,0 +1,251 @@
+"""A person's visit over the network, with peers that are objects: what is stored, paid and sent."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coatcheck.accounting.ledger import Ledger
+from coatcheck.errors import BadSignature, Equivocation, Misuse, Refused, Unavailable
+from coatcheck.protocol import client
+from coatcheck.protocol.board import Board, Record
+from coatcheck.protocol.client import Limit
+from coatcheck.protocol.outcomes import end_due
+from coatcheck.protocol.ticket import Ticket
+from coatcheck.services.person.session import Session
+from coatcheck.services.person.store import TicketFile
+from support.rounds import OPENS, SmallRound, check
+from support.visits import SMALL, URL, AtBoard, First, visit
+
+LIMIT = Limit(epsilon=10.0, delta=1e-3)
+TOKEN = "a one-use token"  # noqa: S105 - of nobody
+
+
+@pytest.fixture(autouse=True)
+def _while_the_round_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: float(OPENS))
+
+
+def join(path: Path, peers: First, **more: Any) -> Ticket:
+    """Take part once."""
+    usual: dict[str, Any] = {"group": "riders", "limit": LIMIT, "ledger": None, "patience": 0.0}
+    usual["token"] = TOKEN
+    return asyncio.run(visit(path, peers).join((0.5, 0.5), **{**usual, **more}))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A ledger with room for this round and not for many more."""
+    return Ledger.open(tmp_path / "ledger", epsilon=4.0, delta=1e-2)
+
+
+def test_a_visit_stores_pays_sends_and_keeps_the_receipt(tmp_path: Path, ledger: Ledger) -> None:
+    """A second visit sends nothing again and pays once."""
+    path, peers = tmp_path / "ticket", First()
+    ticket = join(path, peers, ledger=ledger)
+    assert peers.sent == [ticket.upload]
+    assert peers.headers[0]["coatcheck-token"] == TOKEN
+    assert TicketFile(path).read() == ticket
+    assert ticket.receipt
+    assert path.stat().st_mode & 0o777 == 0o600
+    spent = ledger.spent
+    assert join(path, peers, ledger=ledger) == ticket
+    assert (len(peers.sent), ledger.spent) == (1, spent)
+
+
+@pytest.mark.parametrize("phase", ["closed", "released", "abandoned", "expired"])
+def test_a_round_that_takes_no_reports_costs_nothing(
+    phase: str, tmp_path: Path, ledger: Ledger
+) -> None:
+    """Neither the ledger nor the disk changes, and nothing is sent."""
+    path, peers = tmp_path / "ticket", First(phase=phase)
+    with pytest.raises(Refused, match=f"it is {phase}: nothing was spent"):
+        join(path, peers, ledger=ledger)
+    assert (ledger.rounds, peers.sent) == ((), [])
+    assert [path.name for path in tmp_path.glob("ticket*")] == ["ticket.checkpoint"]
+
+
+def test_terms_that_are_not_in_the_boards_log_cost_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    """No report leaves: whoever runs the round could show others other terms."""
+    path, peers = tmp_path / "ticket", First()
+    peers.board = Board(sign=SMALL.roles.board.signing.sign, check=check)
+    with pytest.raises(Refused, match="has not logged the terms"):
+        join(path, peers, ledger=ledger)
+    peers.board.log_terms(SmallRound(name="morning").round)
+    peers.board.record = lambda digest: Record(0)  # type: ignore[method-assign] # noqa: ARG005 - it says so
+    with pytest.raises(Equivocation):
+        join(path, peers, ledger=ledger)
+    assert (ledger.rounds, peers.sent, path.exists()) == ((), [], False)
+    peers.board = Board(sign=SMALL.roles.server.signing.sign, check=check)
+    peers.board.log_terms(SMALL.round)
+    with pytest.raises(BadSignature):
+        join(path, peers, ledger=ledger)
+    peers.board = SMALL.board()
+    Path(f"{path}.checkpoint").unlink()
+    assert join(path, peers, ledger=ledger).receipt
+
+
+def test_a_stored_ticket_goes_on_though_the_round_is_released(tmp_path: Path) -> None:
+    """Whoever lost the receipt is not told that the round is over: the report may be in."""
+    path, peers = tmp_path / "ticket", First()
+    peers.lose = True
+    with pytest.raises(Unavailable):
+        join(path, peers)
+    peers.phase = "released"
+    ticket = join(path, peers)
+    assert not ticket.receipt
+    assert peers.sent == [ticket.upload] * 2
+
+
+def test_a_refusal_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A ledger without room, and a value outside the domain, remove what was prepared."""
+    small = Ledger.open(tmp_path / "ledger", epsilon=0.1, delta=1e-2)
+    path, peers = tmp_path / "ticket", First()
+    with pytest.raises(Refused):
+        join(path, peers, ledger=small)
+    with pytest.raises(Misuse):
+        asyncio.run(
+            visit(path, peers).join(
+                (9, 9), group="riders", limit=LIMIT, ledger=None, patience=0.0, token=TOKEN
+            )
+        )
+    assert [path.name for path in tmp_path.glob("ticket*")] == ["ticket.checkpoint"]
+    assert not peers.sent
+
+
+def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
+    """Other terms at the same address are two faces, before and after joining."""
+    path, peers = tmp_path / "ticket", First()
+    mine = visit(path, peers)
+    asyncio.run(mine.offer())
+    peers.small = SmallRound(name="morning")
+    with pytest.raises(Equivocation, match="other terms now than before"):
+        asyncio.run(mine.offer())
+    peers.small = SMALL
+    join(path, peers)
+    peers.small = SmallRound(name="morning")
+    with pytest.raises(Equivocation, match="other terms now than before"):
+        join(path, peers)
+
+
+def test_who_has_no_token_spends_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    """The shuffler of these terms admits by token: without one nothing is stored, paid or sent."""
+    path, peers = tmp_path / "ticket", First()
+    with pytest.raises(Misuse, match="ask its operator for one"):
+        join(path, peers, ledger=ledger, token="")
+    assert (ledger.rounds, peers.sent, path.exists()) == ((), [], False)
+
+
+def test_terms_of_a_round_elsewhere_are_refused(tmp_path: Path, ledger: Ledger) -> None:
+    """A stranger cannot show good terms at an address of their own: nothing is spent or sent."""
+
+    class Stranger(First):
+        async def get(self, url: str, *, most: int = 0) -> bytes:
+            return await super().get(url.replace("stranger", "shuffler-1"), most=most)
+
+    path, peers = tmp_path / "ticket", Stranger()
+    url = URL.replace("shuffler-1", "stranger")
+    mine = Session(url, path=path, trusted=SMALL.roles.trusted, peers=peers)
+    with pytest.raises(Refused, match=f"the terms are of the round at {URL}, not at {url}"):
+        asyncio.run(mine.join((0.5, 0.5), group="riders", limit=LIMIT, ledger=ledger, patience=0))
+    with pytest.raises(Refused, match="the right one"):
+        _ = mine.round
+    assert (ledger.rounds, peers.sent) == ((), [])
+
+
+def test_nothing_is_prepared_before_the_offer_is_known(tmp_path: Path) -> None:
+    """Without the offer nobody knows whether the round takes reports."""
+    with pytest.raises(Misuse, match="fetch the offer first"):
+        visit(tmp_path / "ticket", First()).prepare(SMALL.invitations[0], (0.5, 0.5), ledger=None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_offer_is_refused(tmp_path: Path) -> None:
+    """An address that is no round is told as one."""
+
+    class Other(First):
+        async def get(self, url: str, *, most: int = 0) -> bytes:
+            del url, most
+            return b'{"signed": 1}'
+
+    with pytest.raises(Refused, match="no round of a shuffler"):
+        join(tmp_path / "ticket", Other())
+
+
+def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
+    """A new ticket takes no taken name; the same one is replaced; a missing one is told."""
+    file = TicketFile(tmp_path / "ticket")
+    assert file.load() is None
+    with pytest.raises(Misuse, match="join first"):
+        file.read()
+    first, other = SMALL.join(0), SMALL.join(0)
+    file.keep(first)
+    with pytest.raises(Misuse, match="exists already"):
+        file.keep(other)
+    assert file.load() == first
+    file.update(other)
+    assert file.read() == other
+    file.path.chmod(0o644)
+    with pytest.raises(Refused, match="can be read by others"):
+        file.load()
+    file.discard()
+    assert file.load() is None
+
+
+def test_waiting_for_answers_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an end the person is told to come again, and past its time who owes it.
+
+    What a shuffler says of its phase is no end: nobody signed it.
+    """
+    path, peers = tmp_path / "ticket", AtBoard()
+    TicketFile(path).keep(SMALL.join(0))
+    for peers.phase in ("released", "abandoned"):
+        with pytest.raises(Unavailable, match="has not ended, and must by"):
+            asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
+    monkeypatch.setattr(time, "time", lambda: float(end_due(SMALL.round)))
+    with pytest.raises(Refused, match="the server 'server' owes it"):
+        asyncio.run(visit(path, peers).collect(patience=600.0))
+    peers.away = True
+    with pytest.raises(Unavailable, match="the board 'board' owes you a look"):
+        asyncio.run(visit(path, peers).collect(patience=0.0))
+
+
+def test_an_abandoned_round_is_told_in_the_words_of_who_signed_it(tmp_path: Path) -> None:
+    """Also long after everybody but the board has gone."""
+    path, peers = tmp_path / "ticket", AtBoard()
+    TicketFile(path).keep(SMALL.join(0))
+    peers.end = peers.shuffler.expire(now=SMALL.round.terms.expires)
+    book = Ledger.open(tmp_path / "ledger", epsilon=9.0, delta=1e-2)
+    book.spend(SMALL.invitations[0].guarantee, round_id=SMALL.round.name)
+    with pytest.raises(Refused, match="abandoned the round: too few good reports"):
+        asyncio.run(visit(path, peers).collect(patience=60.0, ledger=book))
+    assert book.spent == pytest.approx(SMALL.invitations[0].randomizer.law.epsilon)
+
+
+def test_letters_are_counted_before_they_leave_and_read_once(tmp_path: Path) -> None:
+    """A counter is used up though the board refuses, and a letter that was read stays read."""
+    path, peers, friend = tmp_path / "ticket", AtBoard(), SMALL.join(1)
+    file = TicketFile(path)
+    file.keep(SMALL.join(0))
+    with pytest.raises(Refused, match="no letters"):
+        asyncio.run(visit(path, peers).write(b"hi", to=friend.keys.contact_raw))
+    assert file.read().written == 1
+    to = file.read().keys.contact_raw
+    peers.letter, _ = client.write(friend, b"hello", to=to, round_=SMALL.round)
+    inbox = asyncio.run(visit(path, peers).read())
+    assert [letter.body for letter in inbox.letters] == [b"hello"]
+    assert asyncio.run(visit(path, peers).read()).refused == {"Replayed": 1}
+
+
+def test_a_ticket_of_other_terms_is_two_faces(tmp_path: Path) -> None:
+    """What the shuffler shows must be what the ticket was made for."""
+    path = tmp_path / "ticket"
+    first, mine = visit(path, First()), visit(path, First())
+    for one in (first, mine):
+        asyncio.run(one.offer())
+    assert first.round.digest == SMALL.round.digest
+    TicketFile(path).keep(SmallRound(name="morning").join(0))
+    with pytest.raises(Equivocation, match="those you joined on"):
+        _ = mine.round

@@ -1,0 +1,261 @@
+"""Settling through running services: real letters, a crash in the middle, and the command."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from coatcheck.accounting.ledger import Ledger
+from coatcheck.cli import main
+from coatcheck.errors import Equivocation, Refused
+from coatcheck.protocol import client
+from coatcheck.protocol.letters import read_notice
+from coatcheck.protocol.settling.candidates import Candidates, begin
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import RoundLetters, settle
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import HttpClient
+from support.service_rounds import GROUPS, LIMIT, PATIENCE, draft
+
+pytestmark = pytest.mark.service
+
+PLACES = ((0.1, 0.2), (0.8, 0.7), (0.4, 0.9), (0.6, 0.1))
+
+
+@pytest.fixture
+def local(running: Cluster) -> Cluster:
+    """Running services."""
+    return running
+
+
+def drafted(name: str, *, pause: int = 3600) -> dict[str, Any]:
+    """Draft a round in which riders settle with one of two drivers."""
+    plain = draft(name, minimum=4)
+    plain["task"]["candidates"] = 2
+    return {**plain, "settle": {"cell": 0.05, "asks": [2, 1], "pause": pause}}
+
+
+async def gathered(local: Cluster, url: str, peers: HttpClient, *, but: int = 0) -> list[Session]:
+    """Let people join, the last `but` riders left out."""
+    visits = []
+    for group in GROUPS:
+        for number, place in enumerate(PLACES[: len(PLACES) - but * (group == "riders")]):
+            path = local.folder / f"{url[-8:]}-{group}-{number}"
+            visit = Session(url, path=path, trusted=local.trusted, peers=peers)
+            await visit.join(place, group=group, limit=LIMIT, ledger=None)
+            visits.append(visit)
+    return visits
+
+
+def place_of(visit: Session) -> Sequence[float]:
+    """Where somebody is."""
+    return PLACES[int(visit.path.name[-1])]
+
+
+def words_of(visit: Session) -> str:
+    """What somebody tells the partner."""
+    return f"I am {visit.ticket.keys.address.hex()}"
+
+
+async def settled(visit: Session) -> Candidates:
+    """Settle as a person does."""
+    words = words_of(visit)
+    return await settle(visit, place_of(visit), words=words, patience=PATIENCE, look=0.1)
+
+
+def check(sides: Sequence[Candidates]) -> None:
+    """Everybody's partner has them as partner and wrote to them; others wrote nothing."""
+    by_name = {side.machine.address: side for side in sides}
+    for side in sides:
+        for partner in side.machine.partners:
+            if partner in by_name:
+                assert by_name[partner].machine.partners == (side.machine.address,)
+
+
+def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> None:
+    """Everybody writes as many letters as the lists say, also who crashes at every step."""
+
+    class Crashing(Session):
+        crashes = 0
+
+        async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
+            # Before anything leaves, or after all of it has: both happen.
+            if self.crashes % 2:
+                await super().post(postings, patience=patience)
+            self.crashes += 1
+            if self.crashes <= 6:
+                raise ConnectionResetError
+            return await super().post(postings, patience=patience)
+
+    async def whole() -> None:
+        url = await asyncio.to_thread(local.open_round, drafted("letters"), closes=1, expires=3600)
+        async with HttpClient() as peers:
+            visits = await gathered(local, url, peers)
+            sick = Crashing(url, path=visits[0].path, trusted=local.trusted, peers=peers)
+
+            async def again() -> Candidates:
+                while True:
+                    try:
+                        return await settled(sick)
+                    except ConnectionResetError:
+                        continue
+
+            sides = await asyncio.gather(again(), *(settled(visit) for visit in visits[1:]))
+            check(sides)
+            assert sick.crashes > 6
+            paired = [side for side in sides if side.partners]
+            assert len(paired) >= 4
+            for side in paired:
+                (partner,) = side.machine.partners
+                assert list(side.words.values()) == [f"I am {partner.hex()}".encode()]
+            feed = visits[1].all_letters()
+            await feed.update()
+            assert len(feed.postings) == sum(letters_of(side) for side in sides)
+            assert len({len(posting) for posting in feed.postings}) == 1
+            # Settling's letters are not shown among those that people write.
+            assert (await visits[1].read()).letters == ()
+            stranger(visits[1], sides[1], feed.postings)
+
+    asyncio.run(whole())
+
+
+def letters_of(side: Candidates) -> int:
+    """Count the letters that the rules have somebody write."""
+    first, second = (len(names) for names in side.machine.lists)
+    return (1 + 2) * first + (1 + 1) * second + 4 + first + second
+
+
+def stranger(visit: Session, side: Candidates, postings: list[bytes]) -> None:
+    """What others put on the board is no notice of mine, and a torn letter is counted."""
+    mine = [raw for raw in postings if read_notice(raw, visit.round)]
+    assert len(mine) == 4 * 8
+    forged = mine[0][:-60] + bytes(60)
+    assert read_notice(forged, visit.round) is None
+    sealed = next(raw for raw in postings if raw[36:52] == side.machine.address)
+    before = dict(side.refused)
+    side.hear([sealed[:-1] + bytes([sealed[-1] ^ 1])], read=0)
+    assert sum(side.refused.values()) == sum(before.values()) + 1
+
+
+def test_who_never_writes_costs_others_nothing_but_time(local: Cluster) -> None:
+    """A rider and a driver who never settle are nobody's partners, and the rest agree."""
+
+    async def whole() -> None:
+        url = await asyncio.to_thread(
+            local.open_round, drafted("silent", pause=1), closes=1, expires=3600
+        )
+        async with HttpClient() as peers:
+            visits = await gathered(local, url, peers)
+            check(await asyncio.gather(*(settled(visit) for visit in visits[1:-1])))
+
+    asyncio.run(whole())
+
+
+def test_no_words_leave_before_the_log_has_ones_notices(local: Cluster) -> None:
+    """A board that names other places for somebody's notices is found out before their words."""
+
+    class Misled(Session):
+        async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
+            return await super().post(postings, patience=patience) - 1
+
+    async def whole() -> None:
+        url = await asyncio.to_thread(
+            local.open_round, drafted("misled", pause=1), closes=1, expires=3600
+        )
+        async with HttpClient() as peers:
+            visits = await gathered(local, url, peers)
+            misled = Misled(url, path=visits[0].path, trusted=local.trusted, peers=peers)
+            everybody = [settled(visit) for visit in (misled, *visits[1:])]
+            first, *others = await asyncio.gather(*everybody, return_exceptions=True)
+            assert isinstance(first, Equivocation)
+            sides = [side for side in others if isinstance(side, Candidates)]
+            assert len(sides) == len(others)
+            mine = misled.ticket.keys.contact_raw
+            assert all(mine not in side.words for side in sides)
+
+    asyncio.run(whole())
+
+
+def test_people_who_share_a_feed_share_its_requests() -> None:
+    """However many look at once, two fetches serve them; who looks later fetches again."""
+
+    class Page(HttpClient):
+        asked = 0
+        shown = b"x" * 60
+
+        async def get(self, url: str, *, most: int = 0) -> bytes:
+            del most
+            self.asked += 1
+            await asyncio.sleep(0)
+            return self.shown[60 * int(url.rpartition("=")[2]) :]
+
+    async def whole() -> None:
+        async with Page() as peers:
+            feed = RoundLetters("http://board", size=60, peers=peers)
+            await asyncio.gather(*(feed.update() for _ in range(50)))
+            assert peers.asked <= 4  # two fetches, each with the empty page at its end
+            peers.shown += b"y" * 60
+            await feed.update()
+            assert feed.postings == [b"x" * 60, b"y" * 60]
+            assert feed.to([b"y" * 16], since=1) == [b"y" * 60]
+            assert feed.to([b"x" * 16], since=1) == []
+
+    asyncio.run(whole())
+
+
+def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
+    """`take-part --settle` prints the partner and their words, or nobody."""
+    url = local.open_round(drafted("command"), closes=1, expires=3600)
+    ledger, ticket = tmp_path / "ledger", tmp_path / "ticket-3"
+    Ledger.open(ledger, epsilon=20.0, delta=1e-2)
+    files = sorted(local.folder.glob("*.public"))
+    words = ["take-part", url, "--ticket", ticket, "--ledger", ledger, "--epsilon", 10]
+    words += ["--delta", 1e-3, "--group", "riders", "--value", "0.6,0.1", "--settle", "--json"]
+    words += [word for file in files for word in ("--trust", file)]
+
+    async def whole() -> tuple[Any, list[Candidates]]:
+        async with HttpClient() as peers:
+            visits = await gathered(local, url, peers, but=1)
+            everybody = asyncio.gather(*(settled(visit) for visit in visits))
+            found = await asyncio.to_thread(CliRunner().invoke, main, [str(one) for one in words])
+            return found, await everybody
+
+    result, others = asyncio.run(whole())
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    # The second list is shorter where too few others are left, which the noise decides.
+    assert len(document["partners"]) == 2
+    assert len(document["second"]) <= 2
+    mine = Session(url, path=ticket, trusted=local.trusted).ticket.keys.address
+    partners = [side for side in others if mine in side.machine.partners]
+    assert document["settled"]["partners"] == [
+        {
+            "contact": partner.ticket.keys.contact_raw.hex(),
+            "words": f"I am {partner.machine.address.hex()}",
+        }
+        for partner in partners
+    ]
+    assert [list(partner.words.values()) for partner in partners] == [[b"0.6, 0.1"]] * len(partners)
+
+
+def test_terms_without_settling_are_told(local: Cluster) -> None:
+    """A round that says nothing of settling is refused before anything is written."""
+    url = local.open_round(draft("plain", minimum=4), closes=1, expires=3600)
+
+    async def whole() -> None:
+        async with HttpClient() as peers:
+            visits = await gathered(local, url, peers)
+            bulletin = await visits[0].bulletin(patience=PATIENCE)
+            with pytest.raises(Refused, match="nothing of settling"):
+                begin(visits[0].ticket, (0.1, 0.2), round_=bulletin.round, now=0.0)
+            with pytest.raises(Refused, match="nothing of settling"):
+                await settled(visits[0])
+            answer = client.collect(visits[0].ticket, bulletin)
+            assert answer.second == ()
+            assert visits[0].ticket.settling is None
+
+    asyncio.run(whole())

@@ -1,0 +1,144 @@
+"""Settling among cheats and with a board that cheats: nobody waits for ever or loses a ticket."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from coatcheck.errors import Refused, Unavailable
+from coatcheck.protocol.letters import read_notice
+from coatcheck.protocol.settling.candidates import Candidates
+from coatcheck.protocol.wire.bulletins import Posting
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import settle
+from coatcheck.services.person.session import BYTES, Session
+from coatcheck.services.web.client import HttpClient
+from services.person.test_settling import PLACES, check, drafted, gathered, settled
+from support.service_rounds import PATIENCE, QUICK
+
+pytestmark = pytest.mark.service
+
+MOST = 40
+"""How many letters an address may get."""
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Running services."""
+    few = {"board": {"letters_each": MOST}}
+    with Cluster(tmp_path_factory.mktemp("trouble"), extra=QUICK, role_extra=few) as local:
+        yield local
+
+
+async def opened(local: Cluster, name: str, peers: HttpClient, **settle: float) -> list[Session]:
+    """Open a round, and let people join."""
+    plain = drafted(name, pause=1)
+    plain["settle"] |= settle
+    url = await asyncio.to_thread(local.open_round, plain, closes=1, expires=3600)
+    return await gathered(local, url, peers)
+
+
+async def fill(visit: Session) -> None:
+    """Use up the letters of somebody, as whoever was told the contact can."""
+    keys, round_ = visit.ticket.keys, visit.round
+    size = round_.letter_size()
+    raw = [Posting(round_.digest, keys.address, os.urandom(size)).encode() for _ in range(MOST)]
+    url = f"{visit._round_at_board}/letters"
+    await visit._peers.send(url, b"".join(keys.contact_raw + one for one in raw), headers=BYTES)
+
+
+def test_a_mailbox_that_a_cheat_fills_costs_its_owner_alone(local: Cluster) -> None:
+    """Whoever has that candidate among others settles with the others."""
+
+    async def some_meet(pause: int) -> bool:
+        async with HttpClient() as peers:
+            visits = await opened(local, f"full {pause}", peers, pause=pause)
+            await asyncio.gather(*(visit.collect(patience=PATIENCE) for visit in visits))
+            await fill(visits[-1])
+            *others, last = await asyncio.gather(*map(settled, visits), return_exceptions=True)
+            assert isinstance(last, Refused)
+            sides = [side for side in others if isinstance(side, Candidates)]
+            assert len(sides) == len(others)
+            check(sides)
+            return any(side.partners for side in sides)
+
+    # On a busy machine a short pause is over before anybody has written.
+    assert any(asyncio.run(some_meet(pause)) for pause in (1, 10, 100))
+
+
+def test_whoever_has_none_but_full_mailboxes_to_write_to_is_alone_and_not_refused(
+    local: Cluster,
+) -> None:
+    """A step may have one letter, and that to a mailbox that a cheat filled."""
+
+    async def whole() -> None:
+        async with HttpClient() as peers:
+            visits = await opened(local, "all full", peers)
+            await asyncio.gather(*(visit.collect(patience=PATIENCE) for visit in visits))
+            riders, drivers = visits[: len(PLACES)], visits[len(PLACES) :]
+            for driver in drivers:
+                await fill(driver)
+            sides = await asyncio.gather(*map(settled, visits), return_exceptions=True)
+            alone, refused = sides[: len(riders)], sides[len(riders) :]
+            assert [type(side) for side in alone] == [Candidates] * len(riders)
+            assert not any(side.partners for side in alone if isinstance(side, Candidates))
+            assert [type(side) for side in refused] == [Refused] * len(drivers)
+
+    asyncio.run(whole())
+
+
+def test_a_board_that_hides_ones_notice_is_not_waited_for_for_ever(local: Cluster) -> None:
+    """It took the notice and does not show it: after the patience of the person that is told."""
+
+    async def whole() -> None:
+        async with HttpClient() as peers:
+            visits = await opened(local, "hidden", peers)
+            first = visits[0]
+            await first._load_terms()
+            mine, shown = first.ticket.keys.address, first.feed.to
+
+            def hiding(addresses: Sequence[bytes], *, since: int) -> list[bytes]:
+                found = shown(addresses, since=since)
+                return [raw for raw in found if raw[36:52] != mine or not is_notice(raw)]
+
+            def is_notice(raw: bytes) -> bool:
+                return read_notice(raw, first.round) is not None
+
+            first.feed.to = hiding  # type: ignore[method-assign, assignment] # the board lies
+            await first.collect(patience=PATIENCE)
+            others = asyncio.gather(*map(settled, visits[1:]))
+            with pytest.raises(Unavailable, match="does not show it"):
+                await asyncio.wait_for(settle(first, PLACES[0], patience=2, look=0.1), PATIENCE)
+            check(await others)
+
+    asyncio.run(whole())
+
+
+def test_numbers_that_others_make_up_cost_nobody_a_ticket(local: Cluster) -> None:
+    """Cells too small for any place, and a place in the log beyond all numbers."""
+
+    class Misled(Session):
+        async def post(self, stamped: Sequence[bytes], *, patience: float = 60.0) -> int:
+            await super().post(stamped, patience=patience)
+            return 1 << 60
+
+    async def whole() -> None:
+        async with HttpClient() as peers:
+            visits = await opened(local, "tiny", peers, cell=1e-12)
+            with pytest.raises(Refused, match="too small"):
+                await settle(visits[1], PLACES[1], patience=PATIENCE)
+            assert visits[1].ticket.settling is None
+            visits = await opened(local, "far", peers)
+            misled = Misled(
+                visits[0].url, path=Path(visits[0].path), trusted=local.trusted, peers=peers
+            )
+            first, *_ = await asyncio.gather(
+                *map(settled, (misled, *visits[1:])), return_exceptions=True
+            )
+            assert isinstance(first, Refused)
+            assert misled.ticket.settling is not None
+            assert misled.ticket.settling.placed == []
+
+    asyncio.run(whole())

@@ -1,0 +1,315 @@
+"""A release in parts gives the bytes of one in memory, whoever dies or fails in its middle."""
+
+from pathlib import Path
+
+import pytest
+
+from coatcheck.errors import Full, Unavailable
+from coatcheck.protocol.agreement import write_signed
+from coatcheck.protocol.shuffler import Shuffler
+from coatcheck.protocol.state_machine import ShufflerPhase
+from coatcheck.protocol.wire import batches as manifests
+from coatcheck.protocol.wire.batches import PART, Batch
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services import clock
+from coatcheck.services.batch_transfer import IN, OUT, part_name
+from coatcheck.services.settings import Keyring, ShufflerSettings
+from coatcheck.services.shuffler import pipeline
+from coatcheck.services.shuffler import pipeline as releases
+from coatcheck.services.shuffler.pipeline import Release
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.services.worker_pools import Inline, Pool, runner_of, shared_pool
+from support.depots import MUCH, leave_room, stored
+from support.large import Large
+from support.rounds import OPENS, SmallRound
+
+CASCADE = SmallRound(shufflers=2, minimum=2)
+CROWD = CASCADE.crowd(9)
+FENCE = 1
+
+
+class Scene:
+    """A shuffler's store on a disk with a closed round, and the same round in memory."""
+
+    def __init__(self, folder: Path, hop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(manifests, "_BITS", 1)
+        monkeypatch.setattr(releases, "PART", 4)
+        keys = CASCADE.roles.shufflers[hop]
+
+        class Ring(Keyring):
+            def __init__(self) -> None:
+                self._pairs = {keys.signing.public_raw.hex(): keys}
+
+        for module in (releases, pipeline):
+            monkeypatch.setattr(module, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
+        self.folder = folder
+        self.settings = ShufflerSettings(
+            name="shuffler",
+            store="sqlite:store.db",
+            keys=("shuffler.key",),
+            admission="open",
+            workers=1,
+            folder=str(folder),
+        )
+        self.digest = CASCADE.round.digest
+        self.store = ShufflerStore(*self.settings.places)
+        self.store.lead("me", seconds=10_000)
+        signed = write_signed(CASCADE.signed)
+        self.store.begin(ShufflerRound(self.digest, "example", signed), fence=FENCE)
+        self.role = CASCADE.shuffler(hop)
+        self.role.state.secret[:] = self.store.secret(self.digest)
+        CASCADE.hand_in(CROWD, self.role)
+        for ticket in CROWD:
+            self.store.put([self._vetted(ticket, hop)])
+        if hop:
+            self._accept(CASCADE.filled(CROWD))
+        else:
+            self.role.close(now=CASCADE.round.terms.closes)
+            self.store.move(self.digest, "close", fence=FENCE)
+        self.crate = self.store.crate(self.digest)
+        self.files = folder / "store.depot" / f"{self.digest.hex()}.round"
+        self.role.state.held = self.store.held(self.digest)
+
+    def _vetted(self, ticket: object, hop: int) -> Upload:
+        raw = (ticket.upload, *ticket.registrations)[hop]  # type: ignore[attr-defined] # a ticket
+        return self.role.vet(raw, now=OPENS)
+
+    def _accept(self, first: Shuffler) -> None:
+        first.close(now=CASCADE.round.terms.closes)
+        raw = first.release()
+        self.role.accept(raw)
+        batch = Batch.decode(raw, CASCADE.round)
+        manifest = batch.manifest.encode()
+        self.store.accept(self.digest, manifest, fence=FENCE, whole=False)
+        for number, part in enumerate(batch.parts):
+            self.store.crate(self.digest).put(part_name(IN, number), part)
+        self.store.accept(self.digest, manifest, fence=FENCE)
+
+    def close_again(self, *, late: int) -> None:
+        """Let so many more people join the first shuffler's round, and close it."""
+        more = [CASCADE.join(0) for _ in range(late)]
+        for ticket in more:
+            self.store.put([self._vetted(ticket, 0)])
+        self.store.move(self.digest, "close", fence=FENCE)
+        self.role.state.phase = ShufflerPhase.OPEN
+        for ticket in more:
+            self.role.receive(ticket.upload, now=OPENS)
+        self.role.close(now=CASCADE.round.terms.closes)
+
+    def make(self) -> bytes | None:
+        """Do what is left of the release."""
+        return Release(self.store, self.settings, self.store.round(self.digest), FENCE).make()
+
+    def check(self, manifest: bytes | None) -> None:
+        """Compare every byte with what the role gives in memory."""
+        raw = self.role.release()
+        assert manifest is not None
+        assert raw.startswith(manifest)
+        parts = Batch.decode(raw, CASCADE.round).parts
+        assert len(parts) == 32
+        made = [self.crate.get(part_name(OUT, n), use="batch") for n in range(len(parts))]
+        assert made == list(parts)
+
+
+@pytest.fixture(params=[0, 1], ids=["first hop", "second hop"])
+def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A closed round at each place of a cascade of two, in many small parts."""
+    return Scene(tmp_path, request.param, monkeypatch)
+
+
+def test_parts_give_the_bytes_of_the_whole(scene: Scene) -> None:
+    """Uploads or a batch before, repeated runs, one part after the other: the same manifest."""
+    manifest = scene.make()
+    before = scene.store.noted(scene.digest)
+    assert scene.make() == manifest
+    assert scene.store.noted(scene.digest) == before
+    scene.check(manifest)
+    assert scene.store.sweep(fence=FENCE) == set()
+    scene.store.move(scene.digest, "release", fence=FENCE, batch=manifest or b"")
+    assert not scene.files.exists()
+    assert len(scene.crate.names("batch")) == 32
+
+
+class Lost(Exception):
+    """A process that is gone."""
+
+
+STAGES = ("stage.export", "stage.peel", "stage.peeled", "stage.sift", "stage.gather")
+
+
+@pytest.mark.parametrize("place", [*STAGES, "stage.gathered"])
+def test_a_release_goes_on_where_it_stopped(
+    place: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops at every third coming to a place; what was written down is not done again."""
+    comings: list[str] = []
+
+    def reach(name: str, *, alone: bool = False) -> None:
+        del alone
+        comings.append(name)
+        if name == place and comings.count(place) % 3 == 0:
+            raise Lost
+
+    monkeypatch.setattr(clock, "reach", reach)
+    stops, manifest = 0, None
+    while manifest is None:
+        noted = scene.store.noted(scene.digest)
+        try:
+            manifest = scene.make()
+        except Lost:
+            stops += 1
+        assert noted.items() <= scene.store.noted(scene.digest).items()
+    # A release is sifted once, and only the first shuffler exports uploads.
+    assert stops or place == "stage.sift" or (place == "stage.export" and scene.role.hop)
+    scene.check(manifest)
+    assert not [name for name in scene.crate.names() if name.startswith(".")]
+
+
+def test_a_depot_without_room_keeps_the_round_where_it_was(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the depot; the round stays closed, and is released once there is room."""
+    left = leave_room(monkeypatch, files=5)
+    for _ in range(2):
+        with pytest.raises(Full, match="depot"):
+            scene.make()
+        assert scene.store.round(scene.digest).phase is ShufflerPhase.CLOSED
+    left[0] = 10_000
+    scene.check(scene.make())
+
+
+def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene) -> None:
+    """Nothing is made of bytes that are not those that were put."""
+    scene.make()
+    # The largest one: a file that no item was dealt to is not read.
+    path = max(scene.files.glob("dealt-*"), key=lambda one: one.stat().st_size)
+    path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
+    for out in (scene.files.parent / f"{scene.digest.hex()}.batch").iterdir():
+        out.unlink()
+    with pytest.raises(Unavailable, match=f"{path.name}/.* is not what was put there"):
+        scene.make()
+    path.unlink()
+    scene.check(scene.make())
+
+
+def test_every_file_that_a_release_is_made_of_is_made_again(scene: Scene) -> None:
+    """Also the lists of what is left out, which are written down in between."""
+    first = scene.make()
+    for folder in scene.files.parent.iterdir():
+        for path in folder.iterdir():
+            if not path.name.startswith("in-"):
+                path.unlink()
+    assert scene.make() == first
+    scene.check(first)
+
+
+def test_a_changed_partition_of_the_batch_before_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be made here: once it is put back, the release goes on."""
+    scene = Scene(tmp_path, 1, monkeypatch)
+    path = scene.files / part_name(IN, 3)
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    with pytest.raises(Unavailable, match="in-3 in the depot is not what was put there"):
+        scene.make()
+    path.write_bytes(good)
+    scene.check(scene.make())
+
+
+def test_a_round_that_reopens_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notes and files of the try before are gone: the next one has other uploads."""
+    scene = Scene(tmp_path, 0, monkeypatch)
+    scene.make()
+    scene.store.move(scene.digest, "reopen", fence=FENCE)
+    assert (scene.store.noted(scene.digest), scene.files.exists()) == ({}, False)
+    assert scene.store.vault.listed() == {(scene.digest, "round")}
+    scene.close_again(late=1)
+    scene.check(scene.make())
+
+
+def test_files_of_a_try_before_a_round_reopened_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The depot failed, or the process ended, before they were removed: no upload is lost."""
+    scene = Scene(tmp_path, 0, monkeypatch)
+    scene.make()
+    with monkeypatch.context() as trouble:
+        trouble.setattr(scene.store.depot, "drop", _fails)
+        with pytest.raises(Unavailable):
+            scene.store.move(scene.digest, "reopen", fence=FENCE)
+    scene.store.sweep(fence=FENCE)
+    scene.store.clear()
+    assert scene.files.exists()
+    scene.close_again(late=6)
+    scene.check(scene.make())
+
+
+def test_who_comes_late_writes_no_file_of_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hands of a leader that lost the lead put their files when the next one has peeled."""
+    scene = Scene(tmp_path, 0, monkeypatch)
+    scene.make()
+    found = {path.name: path.read_bytes() for path in scene.files.iterdir()}
+    scene.store.move(scene.digest, "reopen", fence=FENCE)
+    scene.close_again(late=6)
+    sifted = Release._sifted
+
+    def late(self: Release) -> releases.Sifting | None:
+        for name, raw in found.items():
+            (scene.files / name).write_bytes(raw)
+        return sifted(self)
+
+    monkeypatch.setattr(Release, "_sifted", late)
+    scene.check(scene.make())
+
+
+def _fails(of: object) -> None:
+    raise Unavailable(f"the depot keeps {of}")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Large:
+    """The large round, and what it gives."""
+    return Large(tmp_path_factory.mktemp("large"), people=PART + 200)
+
+
+def test_processes_that_are_killed_cost_time_only(
+    large: Large, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kill -9 of a process of the pool at each place of each stage; then the same bytes."""
+    places = ("stage.peel", "stage.peeled", "stage.gather", "stage.gathered")
+    for place in places:
+        (tmp_path / place).touch()
+    monkeypatch.setenv(clock.VARIABLE, str(tmp_path))
+    shared_pool.cache_clear()
+    manifest, told = None, []
+    while manifest is None:
+        try:
+            manifest = large.make()
+        except Unavailable as error:
+            told.append(str(error))
+    assert not list(tmp_path.iterdir())
+    assert 1 <= len(told) <= len(places)
+    assert all("its part is done again" in text for text in told)
+    assert large.check(manifest) == 3
+    assert stored(large.settings.folder) < MUCH * len(large.uploads)
+    shared_pool(2).shutdown()
+    shared_pool.cache_clear()
+
+
+def test_little_is_done_by_this_process(tmp_path: Path) -> None:
+    """Nobody starts processes for a round of one partition, or for one that is in memory."""
+    crate = ShufflerStore("memory:").crate(bytes(32))
+
+    def chosen(store: str, *, little: bool, workers: int = 2) -> type:
+        asked = ShufflerSettings(
+            name="s", store=store, keys=("k",), workers=workers, folder=str(tmp_path)
+        )
+        return type(runner_of(asked, crate, little=little))
+
+    assert chosen("sqlite:s.db", little=False) is Pool
+    assert chosen("sqlite:s.db", little=True) is Inline
+    assert chosen("sqlite:s.db", little=False, workers=1) is Inline
+    assert chosen("memory:", little=False) is Inline

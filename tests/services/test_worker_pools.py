@@ -1,0 +1,75 @@
+"""Workers: one that dies is replaced, and all end with the service."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from coatcheck.errors import Unavailable
+from coatcheck.services.worker_pools import Workers
+from support.service_rounds import until
+
+pytestmark = pytest.mark.service
+
+
+def test_a_worker_that_dies_is_replaced() -> None:
+    """A job under which its worker dies is told as to be tried again, and the next one runs."""
+
+    async def whole() -> None:
+        workers = Workers()
+        first = await workers.run(os.getpid)
+        assert first != os.getpid()
+        with pytest.raises(Unavailable, match="tried again"):
+            await workers.run(os._exit, 9)
+        assert await workers.run(os.getpid) not in {first, os.getpid()}
+        workers.close()
+
+    asyncio.run(whole())
+
+
+def test_jobs_that_never_end_do_not_keep_the_others_out(tmp_path: Path) -> None:
+    """Whoever waits no more for a job ends it: four of them leave both workers free."""
+    paths = [tmp_path / str(number) for number in range(4)]
+
+    async def whole() -> None:
+        workers = Workers()
+        for path in paths:
+            job = asyncio.create_task(workers.run(_stay, path))
+            await asyncio.to_thread(until, path.exists)
+            job.cancel()
+            await asyncio.wait([job])
+        assert await workers.run(os.getpid) != os.getpid()
+        workers.close()
+
+    asyncio.run(whole())
+    pids = [path.read_text() for path in paths]
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def _stay(path: Path) -> None:
+    """Say who this is, and compute for ever."""
+    path.with_suffix(".new").write_text(str(os.getpid()))
+    path.with_suffix(".new").rename(path)
+    time.sleep(6000)
+
+
+def test_workers_end_with_their_service(tmp_path: Path) -> None:
+    """After kill -9 of whoever started them, no worker stays behind."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import asyncio, time\n"
+        "from coatcheck.services.worker_pools import Workers\n"
+        "from os import getpid\n"
+        "if __name__ == '__main__':\n"
+        "    print(asyncio.run(Workers().run(getpid)), flush=True)\n"
+        "    time.sleep(6000)\n"
+    )
+    with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE) as process:  # noqa: S603 - our own
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        process.kill()
+    until(lambda: not Path(f"/proc/{worker}").exists())

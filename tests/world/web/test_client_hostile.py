@@ -1,0 +1,134 @@
+"""The JavaScript client among hostile peers, and when several of its visits happen at once."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coatcheck.services.local_cluster import Cluster
+from support.rounds import SmallRound
+from support.service_rounds import QUICK, draft
+from world.web import browser
+
+FIRST = "https://shuffler.example/rounds/" + "0" * 64
+TRUSTED = {"shufflers": [["11" * 32]], "board": ["22" * 32]}
+
+
+@pytest.fixture(scope="module")
+def ask() -> Any:
+    """Ask the client's sources, whose packages are installed."""
+    browser.packages()
+    return partial(browser.ask, script="hostile.mjs")
+
+
+def settling(**settle: Any) -> str:
+    """Write terms by which people settle; nobody's signature is looked at."""
+    plain = json.loads(SmallRound().round.document)
+    return json.dumps({**plain, "settle": {"cell": 0.1, "asks": [1], "pause": 1, **settle}})
+
+
+@pytest.mark.parametrize("kind", ["slow", "storage", "files"])
+def test_visits_that_join_at_once_spend_one_after_the_other(
+    ask: Any, kind: str, tmp_path: Path
+) -> None:
+    """Each sees what the others spent, in whatever store; who comes too late is refused."""
+    result = ask("ledgers", kind=kind, folder=str(tmp_path))
+    assert (result["entered"], len(result["rounds"])) == (1, 1)
+
+
+def test_files_that_are_written_at_once_stay_whole(ask: Any, tmp_path: Path) -> None:
+    """One of the texts is there, and nobody is told of a missing file."""
+    assert ask("written", folder=str(tmp_path)) is True
+    assert [path.name for path in tmp_path.iterdir()] == ["name"]
+
+
+def test_a_checkpoint_of_a_board_never_goes_back(ask: Any) -> None:
+    """Another round of the same person may have stored a newer one."""
+    assert ask("remembered") == 9
+
+
+def test_a_relay_that_sends_without_end_is_not_read(ask: Any) -> None:
+    """A message of a relay has at most 2^20 bytes."""
+    reply, megabytes = ask("endless", first=FIRST, trusted=TRUSTED)
+    assert reply.startswith("Refused: https://relay.example answers with more than")
+    assert megabytes < 10
+
+
+def test_an_end_of_keys_that_is_no_time_is_refused(ask: Any) -> None:
+    """The relay chooses this header."""
+    replies = ask("until", first=FIRST, trusted=TRUSTED, values=["-1", "1e5", "x", "9" * 30, ""])
+    assert all(reply.startswith("Refused: the relay did not say when") for reply in replies)
+
+
+def test_a_relay_serves_no_role_of_its_own_operator(ask: Any) -> None:
+    """By domain: also a short one below a country's letters."""
+    cases = [
+        ("https://relay.a.org", "https://board.a.org", "Misuse"),
+        ("https://relay.foo.io", "https://board.foo.io", "Misuse"),
+        ("https://relay.a.co.uk", "https://board.a.co.uk", "Misuse"),
+        ("https://a.co.uk", "https://b.co.uk", "Unavailable"),
+        ("https://relay.org", "https://board.org", "Unavailable"),
+    ]
+    replies = ask("apart", trusted=TRUSTED, pairs=[case[:2] for case in cases])
+    assert replies == [case[2] for case in cases]
+
+
+def test_pauses_between_looks_are_drawn_with_a_relay() -> None:
+    """Evenly from nothing to the window; 600 draws are in each third of it 100 to 300 times."""
+    result = browser.ask("drawn", script="hostile.mjs", window=8, due=0.25, count=600)
+    assert result["plain"] == 0.25
+    for third in range(3):
+        low, high = 8 * third / 3, 8 * (third + 1) / 3
+        assert 100 < sum(low <= pause < high for pause in result["drawn"]) < 300
+    longer = browser.ask("drawn", script="hostile.mjs", window=1, due=5, count=100)["drawn"]
+    assert 5 < max(longer) <= 10
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """All services, with a relay."""
+    with Cluster(tmp_path_factory.mktemp("looks"), relay=True, extra=QUICK) as cluster:
+        yield cluster
+
+
+def test_whoever_waits_for_the_end_looks_at_random_times(ask: Any, local: Cluster) -> None:
+    """Not at those that everybody knows: each would be met within 0.15 s with a chance of 8 %."""
+    url = local.open_round({**draft("looks"), "window": 4}, closes=600, expires=3600)
+    pauses = ask("looks", url=url, relay=local.url("relay"), trusted=local.trusted.plain())
+    ladder = [0.25 * 1.3**n for n in range(len(pauses))]
+    assert len(pauses) >= 2
+    assert any(abs(pause - due) > 0.15 for pause, due in zip(pauses, ladder, strict=True))
+
+
+def test_strange_answers_of_a_board_are_refused(ask: Any) -> None:
+    """No JSON, a place below zero or beyond all numbers, letters without end."""
+    replies = ask("strange", document=settling())
+    assert all(reply.startswith("Refused: ") for reply in replies)
+    assert "does not end" in replies[-1]
+
+
+def test_places_without_a_cell_are_refused(ask: Any) -> None:
+    """As in Python: tests/protocol/settling/test_nearness.py."""
+    good = [([0.5, -1.0], [], 1.0), ([2**31 - 8, 8 - 2**31], [], 1.0), ([1.0], [2.0], 0.5)]
+    bad = [
+        ([0.5, 1.0], [], 1e-10),
+        ([0.5, 1.0], [], 5e-324),
+        ([2**31 - 7, 0], [], 1.0),
+        ([0.5, 1.0], [1.0], 1.0),
+        ([0.5, 1.0], "ab", 1.0),
+    ]
+    result = ask("cells", places=good + bad)
+    assert result[: len(good)] == [[0, -1], [2**31 - 8, 8 - 2**31], [4]]
+    assert result[len(good) :] == ["Refused"] * len(bad)
+    cases = [(6, 2), (6, 3), (6, 40), (1, 1000), (1.2, 100)]
+    assert ask("axes", sizes=cases) == [97, "Misuse", "Misuse", 1, 201]
+
+
+def test_a_full_mailbox_costs_one_letter_and_a_hidden_notice_some_patience(ask: Any) -> None:
+    """The other candidate gets every letter; one's own notice is not awaited for ever."""
+    result = ask("settle", document=settling(), full=True, patience=1)
+    assert result["taken"].count(1) == result["taken"].count(0) + result["taken"].count(1) > 0
+    assert result["end"].startswith("Unavailable: the board accepted your notice")
