@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from coatcheck.cli import main
-from coatcheck.cli.output import answer_text, contact_of, store_contacts, plain, show
+from coatcheck.cli.output import answer_text, contact_of, plain, show, store_contacts
 from coatcheck.errors import Misuse
 
 CONTACT = "0123456789abcdef" * 8
