@@ -78,17 +78,20 @@ SIMULATE = [
     ),
 ]
 DEMO = [
-    (("taxis",), "the demos are nearby | taxi | friends | standing | learning, not 'taxis'"),
-    (("taxi", "--people", "3"), "a demo has from 8 to 2,000 people, not 3"),
+    (("taxis",), "must be one of nearby | taxi | friends | standing | learning, got 'taxis'"),
+    (("taxi", "--people", "3"), "`--people` must be from 8 to 2,000, got 3"),
     (("taxi", "--people", "1000000"), "for a larger crowd use `coatcheck simulate`"),
     (("taxi", "--epsilon", "0"), "`--epsilon` must be a number above 0"),
     (("taxi", "--data", "none.csv"), "cannot read none.csv: No such file or directory"),
     (("taxi", "--data", "plane.csv"), "name the columns lat and lon"),
-    (("taxi", "--data", "sides.csv", "--group-by", "side"), "has riders and drivers, the file has"),
-    (("taxi", "--data", "one.csv"), "nobody hides among so few"),
+    (
+        ("taxi", "--data", "sides.csv", "--group-by", "side"),
+        "needs two groups, riders and drivers; the file has",
+    ),
+    (("taxi", "--data", "one.csv"), "too few to hide anybody"),
     (("taxi", "--group-by", "side"), "give the file by `--data`"),
-    (("learning", "--data", "riders.csv"), "makes its own numbers: leave --data out"),
-    (("standing", "--settle"), "has no candidates: leave --candidates and --settle out"),
+    (("learning", "--data", "riders.csv"), "makes up its own values; leave out `--data`"),
+    (("standing", "--settle"), "has no candidates; leave out `--candidates` and `--settle`"),
 ]
 
 KEYS = ("--key", "note.txt")

@@ -39,7 +39,7 @@ class Counted(SharedHttpCache):
     """A household whose requests are counted instead of sent; the first one finds nobody."""
 
     def __init__(self) -> None:
-        super().__init__(HERE, first=ROUND, trusted=Trust(), door=CachedClient())
+        super().__init__(HERE, first=ROUND, trusted=Trust(), http=CachedClient())
         self.asked: Counter[str] = Counter()
 
     async def _exchange(

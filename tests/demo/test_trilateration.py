@@ -48,7 +48,7 @@ def test_everybody_is_found_in_an_app_that_rounds(step: float) -> None:
     app = RoundingApp(places, step)
     for who in range(60):
         start = rng.uniform(-2_000, 10_000, size=2)
-        found = trilaterate(partial(app.distance, who=who), start=start, step=step)
+        found = trilaterate(partial(app.distance, person=who), start=start, step=step)
         assert np.hypot(*(found.guess - places[who])) < 10
         assert len(found.asked) < 500
 

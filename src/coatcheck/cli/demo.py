@@ -135,10 +135,10 @@ async def _run(scenario: Scenario, folder: Path, *, crowd: "Crowd") -> dict[str,
     with _bars() as bars:
         async with Run(scenario, demo_cluster(folder), observer=bars, crowd=crowd) as live:
             await live.complete()
-            if scenario.insight is None:
+            if scenario.lesson is None:
                 return summarize(live)
             lessons = [lesson(live)]
-            while len(lessons) < scenario.insight.model.descent.rounds:
+            while len(lessons) < scenario.lesson.model.descent.rounds:
                 await live.again(next_lesson(live.scenario, lessons[-1]["mean"]))
                 await live.complete()
                 lessons.append(lesson(live))

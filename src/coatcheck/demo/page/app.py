@@ -378,7 +378,7 @@ class Page:
             task=run.scenario.task,
             group=asked.group,
             people=asked.people,
-            partners={who: run.known_partners(who) for who in list(run.answers)},
+            partners={person: run.known_partners(person) for person in list(run.answers)},
         )
         return JSONResponse(found)
 
