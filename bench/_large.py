@@ -164,7 +164,7 @@ def measured(name: str, people: int) -> tuple[float, float]:
     return seconds, peak
 
 
-def _peak() -> float:
+def peak() -> float:
     """The most memory this process held, in GB; what its parent held does not count."""
     status = Path("/proc/self/status")
     if status.exists():
@@ -178,4 +178,4 @@ if __name__ == "__main__":
     job = made(int(sys.argv[2]))
     start = time.process_time()
     job()
-    print(time.process_time() - start, _peak())
+    print(time.process_time() - start, peak())

@@ -4,11 +4,13 @@
 or not, places repeat heavily or lie on a lattice, and coordinates are moved by up to 1e9 and scaled
 by up to 1e150 either way. A least-cost matching must cost what scipy's dense solver finds, within
 the gap that is stated; a maximum matching must have as many pairs as scipy's on the whole graph,
-each within the radius.
+each within the radius. With `--scipy` it measures instead how fast our solvers are beside SciPy's
+(`bench/_solvers.py`).
 """
 
 import math
 import os
+import sys
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -17,7 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from bench import Figure, show
+from bench import Figure, _solvers, show
 from coatcheck.tasks import Floats
 from coatcheck.tasks.solvers import assignment
 from coatcheck.tasks.solvers.assignment import assign
@@ -103,6 +105,8 @@ def wrong(one: Round) -> list[str]:
 
 def main() -> int:
     """Hold the rounds; return 1 if a matching was wrong."""
+    if "--scipy" in sys.argv:
+        return _solvers.main()
     rounds = int(os.environ.get("COATCHECK_ROUNDS", ROUNDS))
     found = [sentence for seed in range(rounds) for sentence in wrong(draw(seed))]
     for sentence in found[:20]:

@@ -118,5 +118,5 @@ def test_a_seed_stands_for_the_source_it_makes() -> None:
     assert source(8).token(16) == seeded(8).token(16)
     assert source(system()) is system()
     assert source(8).seed() == seeded(8).seed() != seeded(9).seed()
-    with pytest.raises(Misuse, match="a seed is"):
+    with pytest.raises(Misuse, match="`seed` must be"):
         source(-1)

@@ -62,6 +62,20 @@ def test_a_task_is_measured_in_a_process_of_its_own(
     assert 0.01 < peak["value"] < 4
 
 
+def test_solvers_are_measured_beside_scipys(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--scipy` has a table for each task: seconds, their ratio to ours, and the same answer."""
+    only = "pairs listed in the plane: anywhere, degree 3"
+    words = ["bench", "matchings", "--scipy", "--sizes", "300", "--only", only]
+    monkeypatch.setattr(sys, "argv", words)
+    assert main(words[1:]) == 0
+    *_, row, _ = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
+    assert row[:2] == ["| anywhere, degree 3", "300"]
+    assert all(" GB" in cell and "answer" not in cell for cell in row[2:])
+    assert "x)" in row[3]
+
+
 def test_a_rehearsal_goes_through_the_services(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

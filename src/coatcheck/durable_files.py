@@ -1,6 +1,6 @@
-"""Whole files, durably: all bytes are on disk under the name, or the old file is as it was.
+"""Writes whole files so that a crash leaves either the old or the new content.
 
-For what a person cannot lose: tickets, ledgers, keys. Knows nothing of what is written.
+For files that a person must not lose: tickets, ledgers, keys.
 """
 
 import os
@@ -14,16 +14,16 @@ _OTHERS = 0o077
 
 
 def replace_file(path: Path, raw: bytes, *, mode: int) -> None:
-    """Write a file beside its place, then move it there; an `OSError` leaves the old one.
+    """Write a temporary file, then move it to `path`; an `OSError` leaves the old file.
 
-    *Guarantee:* when this returns, the bytes and the name are on disk. A disk that takes only some
-    of the bytes is an error too.
+    *Guarantee:* when this returns, the bytes and the name are on disk. It raises if the disk takes
+    only some of the bytes.
     """
-    # Named by process and thread: a file of this name is what a crash left, and nobody uses it.
+    # Named by process and thread, so a file of this name is left from a crash and unused.
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     fresh.unlink(missing_ok=True)
     try:
-        # A buffered stream writes again until all is written, or raises.
+        # A buffered stream writes until all bytes are written, or raises.
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
             stream.write(raw)
             stream.flush()
@@ -36,7 +36,7 @@ def replace_file(path: Path, raw: bytes, *, mode: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk: new ones, and that removed ones are gone."""
+    """Flush a folder to disk, so that new names are there and removed ones are gone."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -45,7 +45,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a whole file, or say that it is not there."""
+    """Read a whole file; raise `Misuse` if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -53,17 +53,17 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_secret(path: Path) -> bytes:
-    """Read a file that nobody else may read."""
+    """Read a file, which only its owner may be able to read."""
     raw = read_bytes(path)
     if stat.S_IMODE(path.stat().st_mode) & _OTHERS:
-        raise Refused(f"{path} can be read by others: run `chmod 600 {path}`, or make a new one")
+        raise Refused(f"other users can read {path}: run `chmod 600 {path}`, or create a new one")
     return raw
 
 
 def write_bytes(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False) -> None:
-    """Write a whole file durably, or nothing; an existing one stays unless told otherwise."""
+    """Write a whole file durably, or nothing; keep an existing file unless `replace`."""
     if path.exists() and not replace:
-        raise Misuse(f"{path} exists already: remove it or choose another name")
+        raise Misuse(f"{path} already exists: remove it or choose another name")
     try:
         replace_file(path, raw, mode=0o600 if secret else 0o644)
     except OSError as error:

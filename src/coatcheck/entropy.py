@@ -1,10 +1,8 @@
-"""The one door for randomness: the operating system's for people, a seed for simulations.
+"""The only source of randomness: the operating system's for people, a seed for simulations.
 
-Every draw of the package starts as 64-bit words from here. `system()` is ChaCha20 keyed by the
-operating system; `seeded(n)` is a numpy generator that repeats, and says so: `secure` is False,
-and whoever sends reports for people refuses it.
-
-`public(seed, ...)` is no secret at all: bytes that look random and that everybody computes alike.
+`system()` is ChaCha20 keyed by the operating system. `seeded(n)` is a numpy generator that repeats;
+its `secure` is False, and a client that sends a person's report rejects it. `public(seed, ...)` is
+no secret: everybody computes the same random-looking bytes.
 
 No other file may import `secrets`, `random` or `os.urandom` (an import contract).
 """
@@ -44,7 +42,7 @@ class Entropy(ABC):
         """Return `size` fresh bytes from the generator behind this source."""
 
     def token(self, size: int) -> bytes:
-        """Return `size` uniform bytes, each handed out once; small draws share a pool."""
+        """Return `size` uniform bytes, each returned once; small draws share a pool."""
         with self._lock:
             if size > _POOL_BYTES:
                 return self._stream(size)
@@ -62,11 +60,11 @@ class Entropy(ABC):
     def below(self, bound: int, size: int) -> NDArray[np.int64]:
         """Return `size` integers, each exactly uniform on 0 .. bound - 1.
 
-        A 32-bit word times the bound, high half; the words that would favor some results are
-        drawn again (Lemire 2019), so the result has no bias at all.
+        The result is the high half of a 32-bit word times the bound. Words that would favor some
+        results are drawn again (Lemire 2019), so there is no bias at all.
         """
         if not 1 <= bound <= _WORD:
-            raise Misuse(f"bulk draws need a bound from 1 to 2^32, got {bound}; use integer()")
+            raise Misuse(f"`bound` must be from 1 to 2^32, got {bound}; draw singly with integer()")
         product = np.frombuffer(self.token(4 * size), dtype="<u4").astype(np.uint64)
         product *= np.uint64(bound)
         unfair = _WORD % bound
@@ -81,9 +79,8 @@ class Entropy(ABC):
     def integer(self, bound: int) -> int:
         """Return one integer exactly uniform on 0 .. bound - 1, for a bound of any size."""
         if bound < 1:
-            raise Misuse(f"a draw needs a bound of at least 1, got {bound}")
-        # Many more bits than the bound has, times the bound, top part: as in `below`, only the
-        # few words that would favor some results are drawn again.
+            raise Misuse(f"`bound` of a draw must be at least 1, got {bound}")
+        # As in `below`, with many more bits than the bound has, so that few words are drawn again.
         bits = 64 if bound <= _WORD else (bound.bit_length() + 71) & ~7
         while True:
             product = int.from_bytes(self.token(bits >> 3), "little") * bound
@@ -117,28 +114,28 @@ class _System(Entropy):
     secure = True
 
     def __init__(self) -> None:
-        self._start_anew()
+        self._restart()
         # A forked child would otherwise repeat its parent's noise.
-        os.register_at_fork(after_in_child=self._start_anew)
+        os.register_at_fork(after_in_child=self._restart)
 
     def __repr__(self) -> str:
         return "coatcheck.entropy.system()"
 
-    def _start_anew(self) -> None:
+    def _restart(self) -> None:
         super().__init__()
         self._key = os.urandom(_KEY_BYTES)
 
     def _stream(self, size: int) -> bytes:
-        # Every stream starts by replacing the key (fast key erasure): whoever reads the memory
-        # later cannot recompute noise handed out before, but for what is left of one pool. A key
-        # is used for one stream only, so the nonce may be constant.
+        # Every stream starts by replacing the key (fast key erasure), so memory read later does
+        # not reveal earlier noise, except for the rest of one pool. A key serves one stream only,
+        # so the nonce may be constant.
         stream = Cipher(ChaCha20(self._key, bytes(16)), mode=None).encryptor()
         self._key = stream.update(bytes(_KEY_BYTES))
         return stream.update(bytes(size))
 
 
 class _Seeded(Entropy):
-    """A numpy generator: repeats for a seed, predictable, for simulations and tests only."""
+    """A predictable numpy generator that repeats for a seed, for simulations and tests only."""
 
     secure = False
 
@@ -168,17 +165,17 @@ def public(seed: str, *, start: int, stop: int) -> bytes:
 
 @cache
 def system() -> Entropy:
-    """Return the process's source for people: ChaCha20 keyed by the operating system."""
+    """Return the source that protects people: ChaCha20 keyed by the operating system."""
     return _System()
 
 
 def seeded(seed: int) -> Entropy:
-    """Return a source that repeats for a seed: a SIMULATION, refused where people are served."""
+    """Return a source that repeats for a seed: a SIMULATION, rejected where people are served."""
     if seed < 0:
-        raise Misuse(f"a seed is a whole number from 0 up, got {seed}")
+        raise Misuse(f"`seed` must be a whole number, 0 or more, got {seed}")
     return _Seeded(seed)
 
 
-def source(given: Entropy | int) -> Entropy:
-    """Return what `entropy=` names, wherever it is an argument: a source, or the seed of one."""
-    return seeded(given) if isinstance(given, int) else given
+def source(entropy: Entropy | int) -> Entropy:
+    """Return the source that an argument `entropy` names: itself, or the one of that seed."""
+    return seeded(entropy) if isinstance(entropy, int) else entropy

@@ -1,10 +1,10 @@
-"""Everything that can go wrong, told to the reader.
+"""The exceptions that coatcheck raises on purpose.
 
-There are two kinds. `Misuse` is the caller's mistake (a wrong argument, a wrong order of calls).
-`Refused` is about what came from elsewhere (terms weaker than asked, a budget that is spent, bytes
-that do not decode).
+`Misuse` is the caller's mistake: a wrong argument or a wrong order of calls. `Refused` is about
+input from others: terms weaker than the caller accepts, a spent budget, bytes that do not decode.
+`Unavailable` means that trying again later may help.
 
-A message says what happened, why it matters and what to do: lower case, no full stop.
+A message says what was wrong, what is allowed and what to do next: lower case, no full stop.
 """
 
 from typing import Final
@@ -15,19 +15,19 @@ class Error(Exception):
 
 
 class Misuse(Error, ValueError):
-    """The caller asked for something that has no meaning; the message says what to ask instead."""
+    """The caller passed a wrong argument, or made calls in a wrong order."""
 
 
 class Refused(Error):
-    """Going on would break a promise, so nothing was done; the message says which and why."""
+    """Continuing would break a promise, so nothing was done; the message says which and why."""
 
 
 class OutsideDomain(Misuse):
-    """A value is outside the domain; it was not moved inside, because you have to ask for that."""
+    """A value is outside the domain; `clamp=True` would move it to the boundary."""
 
 
 class Malformed(Refused):
-    """Bytes do not decode: a wrong size, version or leftover; nothing was read from them."""
+    """Bytes do not decode, because of their size, version or trailing bytes; none were used."""
 
 
 class BadKey(Refused):
@@ -35,40 +35,40 @@ class BadKey(Refused):
 
 
 class Unsealable(Refused):
-    """A seal does not open: another key, round or group, or altered bytes; one error for all."""
+    """A seal does not open: wrong key, round or group, or altered bytes; one error for all four."""
 
 
 class BadSignature(Refused):
-    """A signature does not hold for these bytes under this key."""
+    """A signature is not valid for these bytes and this key."""
 
 
 class Missing(Refused):
-    """Your entry is not on the board; the receipt proves that your report was handed in."""
+    """Your entry is not on the board, although the receipt proves that your report was accepted."""
 
 
 class Forgotten(Refused):
-    """The key of a round is gone, and with it everything that was kept under it."""
+    """The key of a round was destroyed, so nothing that was stored under it can be read."""
 
 
 class Equivocation(Refused):
-    """A board, a server or a shuffler showed different things to different people."""
+    """A board, server or shuffler signed or published conflicting statements."""
 
 
 class Unavailable(Error):
-    """A store or a peer cannot answer now; nothing was lost, and trying again later is right."""
+    """A store or peer cannot answer now; nothing was lost, so try again later."""
 
 
 class Full(Unavailable):
-    """A store has no room left; it goes on by itself when there is some."""
+    """A store has no space left; it continues by itself once there is some."""
 
 
 class Damaged(Error):
-    """A database is damaged: no later try helps, and whoever goes on makes it worse."""
+    """A database is damaged: trying again does not help, and further writes would make it worse."""
 
 
 class Fenced(Error):
-    """Another process leads this database now, so this one's write was refused."""
+    """Another process now leads this database, so this process's write was rejected."""
 
 
 SHAPELESS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What making an object from a stranger's JSON may raise besides our own errors."""
+"""What building an object from untrusted JSON may raise, besides our own errors."""

@@ -136,7 +136,7 @@ def test_no_amplification_is_certain() -> None:
 
 def test_without_the_extra_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing is named, and how to install it; the printed equation has nothing to sum."""
-    monkeypatch.setattr(certificate, "_HERE", False)
+    monkeypatch.setattr(certificate, "_AVAILABLE", False)
     with pytest.raises(Misuse, match=r"pip install 'coatcheck\[certify\]'"):
         amplify(AnyLdp(epsilon=1.0), crowd=100, delta=1e-6, certify=True)
     with pytest.raises(Misuse, match="no sum to replay"):

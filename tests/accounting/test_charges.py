@@ -29,7 +29,7 @@ def paid(missing: int | None) -> float:
     """What a ledger with one round shows, if so many people of its crowd were missing."""
     book = Ledger.open(Path(tempfile.mkdtemp()) / "ledger", epsilon=9.0, delta=1e-2)
     book.spend(SMALL.invitations[0].guarantee, round_id="r")
-    return book.settle("r", missing=missing)
+    return book.record_outcome("r", missing=missing)
 
 
 PROMISE, LOCAL = paid(0), paid(None)
@@ -110,7 +110,7 @@ class Dying:
         """End."""
         raise KeyboardInterrupt
 
-    def settle(self, *_: object, **__: object) -> object:
+    def record_outcome(self, *_: object, **__: object) -> object:
         """End."""
         raise KeyboardInterrupt
 

@@ -188,7 +188,7 @@ def test_mistakes_get_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         one.then(one_round(1e-3))
     with pytest.raises(Misuse, match="do not add up"):
         one.then(replace(one, step=one.step * (1 + 1e-10)))
-    with pytest.raises(Misuse, match="at least 1 round"):
+    with pytest.raises(Misuse, match="must be at least 1"):
         one.times(0)
     for rounds in (2.5, "3", math.nan):
         with pytest.raises(Misuse, match="whole number"):
@@ -197,7 +197,7 @@ def test_mistakes_get_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
             compose(AnyLdp(epsilon=1.0), crowd=10, delta=1e-6, rounds=rounds)  # type: ignore[arg-type]
         with pytest.raises(Misuse, match="whole number"):
             calibrate_rounds(epsilon=1.0, crowd=10, delta=1e-6, rounds=rounds)  # type: ignore[arg-type]
-    with pytest.raises(Misuse, match="sampled share"):
+    with pytest.raises(Misuse, match="`sampled`"):
         losses(AnyLdp(epsilon=1.0), crowd=10, step=0.1, sampled=0.0)
     with pytest.raises(Misuse, match="positive step"):
         losses(AnyLdp(epsilon=1.0), crowd=10, step=0.0)

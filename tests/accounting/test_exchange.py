@@ -54,13 +54,13 @@ def test_an_accountant_says_its_adjacency() -> None:
     replacing.compose(dp_event.RandomizedResponseDpEvent(0.8, 2))
     here = from_dp_accounting(replacing)
     assert here.delta(0.5) == pytest.approx(replacing.get_delta(0.5), rel=1e-6)
-    with pytest.raises(Misuse, match="not for add-or-remove-one"):
+    with pytest.raises(Misuse, match="not add-or-remove-one"):
         from_dp_accounting(replacing, adjacency="add-or-remove-one")
     adding = made[NeighboringRelation.ADD_OR_REMOVE_ONE]
     adding.compose(dp_event.GaussianDpEvent(5.0))
     with pytest.raises(Misuse, match="do not add up"):
         from_dp_accounting(adding)
-    with pytest.raises(Misuse, match="not for replace-one"):
+    with pytest.raises(Misuse, match="not replace-one"):
         from_dp_accounting(adding, adjacency="replace-one")
 
 
@@ -72,13 +72,13 @@ def test_losses_that_cannot_be_taken_are_told() -> None:
     optimistic = privacy_loss_distribution.from_gaussian_mechanism(
         5.0, value_discretization_interval=STEP, pessimistic_estimate=False
     )
-    with pytest.raises(Misuse, match="say adjacency"):
+    with pytest.raises(Misuse, match="pass adjacency"):
         from_dp_accounting(pessimistic)
     with pytest.raises(Misuse, match="do not add up"):
         from_dp_accounting(pessimistic, adjacency="add-or-remove-one")
     with pytest.raises(Misuse, match="rounded down"):
         from_dp_accounting(optimistic, adjacency="replace-one")
-    with pytest.raises(Misuse, match="no distribution"):
+    with pytest.raises(Misuse, match="from dp-accounting"):
         from_dp_accounting("losses", adjacency="replace-one")
 
 
@@ -129,7 +129,7 @@ def test_renyi_of_nothing_and_mistakes() -> None:
     assert renyi(AnyLdp(epsilon=0.0), crowd=10, orders=[2.0]) == [0.0]
     assert renyi(AnyLdp(epsilon=1.0), crowd=10, orders=[]) == []
     for order in (1.0, 0.5, math.nan, math.inf, "2"):
-        with pytest.raises(Misuse, match="order of Rényi"):
+        with pytest.raises(Misuse, match="each of `orders`"):
             renyi(AnyLdp(epsilon=1.0), crowd=10, orders=[order])  # type: ignore[list-item]
 
 
@@ -145,7 +145,7 @@ def test_different_rounds_add_up_in_one_sum() -> None:
     assert alike == pytest.approx(compose(law, crowd=400, delta=1e-6, rounds=3), rel=2e-3)
     assert alike < found
     assert compose_all([(AnyLdp(epsilon=0.5), 1, 2)], delta=1e-6) <= 1.0 + 1e-12
-    with pytest.raises(Misuse, match="at least 1 round"):
+    with pytest.raises(Misuse, match="at least one kind of round"):
         compose_all([], delta=1e-6)
-    with pytest.raises(Misuse, match="at least 1 round"):
+    with pytest.raises(Misuse, match="at least 1"):
         compose_all([(law, 400, 0)], delta=1e-6)

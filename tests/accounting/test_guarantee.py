@@ -85,7 +85,7 @@ def test_only_what_is_not_zero_is_told(count: str, told: str) -> None:
     assert len(plain.assumptions) == 3
     assert some.assumptions[:3] == plain.assumptions
     assert [told in clause for clause in some.assumptions[3:]] == [True]
-    assert "settled before anybody reports" in str(plain)
+    assert "fixed before anybody reports" in str(plain)
     assert "all of them honest and anonymous" in str(plain)
     assert "93 of them honest and anonymous" in str(some)
     assert bool(some.caveat) == (count == "exposed")
@@ -127,7 +127,7 @@ def test_guarantee_reads_as_a_sentence() -> None:
         ({"delta": 0.0}, "between 0 and 1"),
         ({"delta": 1.5}, "between 0 and 1"),
         ({"delta": math.nan}, "between 0 and 1"),
-        ({"crowd": 0}, "at least 1 person"),
+        ({"crowd": 0}, "`crowd` must be at least 1"),
         ({"crowd": -3}, "zero or more"),
         ({"crowd": 2.5}, "whole number"),
         ({"crowd": math.nan}, "whole number"),
@@ -138,7 +138,7 @@ def test_guarantee_reads_as_a_sentence() -> None:
         ({"delta": 0.9e-15}, "at least 1e-15"),
         ({"delta": 1.0}, "between 0 and 1"),
         ({"corrupted": 100}, "nobody to protect"),
-        ({"method": "variation-ratio"}, "choose one of"),
+        ({"method": "variation-ratio"}, "must be one of"),
     ],
 )
 def test_wrong_input_gets_a_sentence(change: dict[str, float], told: str) -> None:
@@ -174,5 +174,5 @@ def test_the_range_ends_with_a_sentence() -> None:
             calibrate(epsilon=beyond, crowd=100, delta=1e-6)
         with pytest.raises(Misuse, match="at most 64"):
             delta_curve(AnyLdp(epsilon=1.0), epsilons=[beyond], crowd=100)
-    with pytest.raises(Misuse, match="is no law"):
+    with pytest.raises(Misuse, match="must be a privacy law"):
         amplify("minkowski", crowd=100, delta=1e-6)  # type: ignore[arg-type]

@@ -67,11 +67,11 @@ def test_a_round_that_was_refused_costs_its_local_epsilon(tmp_path: Path) -> Non
     two = Ledger.open(tmp_path / "two", epsilon=9.0)
     for number in range(2):
         two.spend(promise(), round_id=str(number))
-    total = book.settle("1")
+    total = book.record_outcome("1")
     assert total == pytest.approx(two.spent + 3.0)
     assert total > before
     for missing in (None, 5, 0):
-        assert book.settle("1", missing=missing) == total
+        assert book.record_outcome("1", missing=missing) == total
     assert Ledger.open(tmp_path / "mine").spent == total
     assert book.rounds == ("0", "1", "2")
 
@@ -81,17 +81,17 @@ def test_a_round_with_too_few_people_is_charged_as_such(tmp_path: Path) -> None:
     book = Ledger.open(tmp_path / "mine", epsilon=3.0)
     book.spend(promise(), round_id="r")
     told = book.spent
-    assert book.settle("r", missing=0) == told
-    assert book.settle("r", missing=1500) == pytest.approx(first(promise(crowd=500)))
-    assert book.settle("r", missing=3) == book.spent > told
-    assert book.settle("r", missing=1999) == 3.0
+    assert book.record_outcome("r", missing=0) == told
+    assert book.record_outcome("r", missing=1500) == pytest.approx(first(promise(crowd=500)))
+    assert book.record_outcome("r", missing=3) == book.spent > told
+    assert book.record_outcome("r", missing=1999) == 3.0
 
 
 def test_settling_may_pass_the_limit_and_then_nothing_more_is_taken(tmp_path: Path) -> None:
     """What was lost is told as it is, and the next round is refused, however small."""
     book = Ledger.open(tmp_path / "mine", epsilon=1.0)
     book.spend(promise(), round_id="r")
-    assert book.settle("r") == 3.0
+    assert book.record_outcome("r") == 3.0
     assert book.left == 0.0
     with pytest.raises(Refused, match="above the limit"):
         book.spend(promise(epsilon=0.1), round_id="s")
@@ -102,7 +102,7 @@ def test_linked_rounds_miss_people_too(tmp_path: Path) -> None:
     book = Ledger.open(tmp_path / "mine", epsilon=8.0)
     for number in range(2):
         book.spend(promise(epsilon=1.0), round_id=str(number), key=b"k", together=1000)
-    total = book.settle("0", missing=600)
+    total = book.record_outcome("0", missing=600)
     assert total == pytest.approx(first(amplify(AnyLdp(epsilon=2.0), crowd=400, delta=1e-6)))
 
 

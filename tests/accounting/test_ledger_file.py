@@ -16,7 +16,7 @@ import pytest
 from coatcheck.accounting import ledger as of_ledger
 from coatcheck.accounting.amplification import Guarantee, amplify
 from coatcheck.accounting.laws import AnyLdp, minkowski
-from coatcheck.accounting.ledger import Ledger, alone
+from coatcheck.accounting.ledger import Ledger, exclusive
 from coatcheck.errors import Misuse, Refused, Unavailable
 
 
@@ -113,11 +113,11 @@ def test_two_programs_cannot_begin_the_same_ledger(
 
     @contextlib.contextmanager
     def after_another(where: Path) -> Iterator[None]:
-        with alone(where):
+        with exclusive(where):
             path.write_bytes(b"another program's")
             yield
 
-    monkeypatch.setattr(of_ledger, "alone", after_another)
+    monkeypatch.setattr(of_ledger, "exclusive", after_another)
     with pytest.raises(Refused, match="just begun"):
         Ledger.open(path, epsilon=1.0)
     assert path.read_bytes() == b"another program's"
@@ -169,7 +169,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: dict[str, object]) ->
     Ledger.open(tmp_path / "mine", epsilon=1.0)
     plain = json.loads((tmp_path / "mine").read_text())
     (tmp_path / "mine").write_text(json.dumps(plain | change))
-    with pytest.raises(Refused, match="restore a copy"):
+    with pytest.raises(Refused, match="restore it from a backup"):
         Ledger.open(tmp_path / "mine")
 
 
@@ -190,7 +190,7 @@ def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="no ledger"):
         Ledger.open(tmp_path / "none")
     for wrong in (0.0, math.inf, math.nan, "1"):
-        with pytest.raises(Misuse, match="positive epsilon"):
+        with pytest.raises(Misuse, match="positive number"):
             Ledger.open(tmp_path / "none", epsilon=wrong)  # type: ignore[arg-type]
     for wrong in (0.0, 1.0, 1e-16, math.nan, "1"):
         with pytest.raises(Misuse, match="delta must"):
@@ -198,11 +198,11 @@ def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
     book = Ledger.open(tmp_path / "mine", epsilon=1.0)
     with pytest.raises(Refused, match="has a limit"):
         Ledger.open(tmp_path / "mine", epsilon=2.0)
-    with pytest.raises(Misuse, match="name"):
+    with pytest.raises(Misuse, match="round_id"):
         book.spend(promise(), round_id="")
     with pytest.raises(Misuse, match="not in"):
-        book.settle("unknown")
+        book.record_outcome("unknown")
     with pytest.raises(Misuse, match="whole number"):
-        book.settle("unknown", missing=-1)
+        book.record_outcome("unknown", missing=-1)
     with pytest.raises(Misuse, match="yourself"):
         book.spend(promise(), round_id="r", together=0)

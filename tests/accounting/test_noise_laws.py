@@ -225,7 +225,7 @@ def test_laws_of_their_own_cost_less() -> None:
 def test_ratios_that_no_mechanism_has_are_refused() -> None:
     """Chances that do not sum to one, and ratios above e^ε."""
     for atoms in ([(1.0, 1.0, 0.5)], [(4.0, 1.0, 0.2), (1.0, 4.0, 0.2)]):
-        with pytest.raises(Misuse, match="no mechanism has these ratios"):
+        with pytest.raises(Misuse, match="no mechanism has these `atoms`"):
             amplify(Ratios(epsilon=1.0, atoms=tuple(atoms)), crowd=100, delta=1e-6)
 
 

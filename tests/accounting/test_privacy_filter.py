@@ -164,7 +164,7 @@ def test_a_stretch_of_the_motion_tells_more_than_its_round(law: Law, crowd: int)
     """The Gaussian, or anything with the chance kept for it, lies above the round's whole curve."""
     budget = Budget(epsilon=3.0, delta=1e-5)
     watched = budget.stretch(law, crowd=crowd)
-    kept = budget.kept(watched)
+    kept = budget.unbounded(watched)
     at = np.linspace(0.0, max(law.epsilon, 0.1), 200)
     for epsilon, truth in zip(at, delta_curve(law, epsilons=at, crowd=crowd), strict=True):
         bound = gaussian(math.sqrt(watched), epsilon) if watched else 0.0

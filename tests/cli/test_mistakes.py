@@ -102,7 +102,7 @@ JOIN = (
 )
 TICKET = ("--terms", "bad.json", "--ticket", "none")
 PROTOCOL = [
-    (("keygen", "server", "--out", "note.txt"), "exists already: remove it or choose another name"),
+    (("keygen", "server", "--out", "note.txt"), "already exists: remove it or choose another name"),
     (("keygen", "a/b", "--out", "new.key"), "this name or address is not valid"),
     (PROPOSE, "note.txt"),
     (("terms", "sign", "bad.json", *KEYS, "--pledges", "p"), "the signed terms do not decode"),
@@ -115,7 +115,7 @@ PROTOCOL = [
     (("write", *TICKET, "--to", "00", "--message", "hi", "--out", "w"), "do not decode"),
     (("read", "note.txt", *TICKET), "the signed terms do not decode"),
     (("ledger", "show", "none"), "there is no ledger at none"),
-    (("ledger", "begin", "l", "--epsilon", "0", "--delta", "1e-6"), "a positive epsilon"),
+    (("ledger", "begin", "l", "--epsilon", "0", "--delta", "1e-6"), "a positive number"),
     (("inspect", "note.txt"), "not a file of any kind that this version knows"),
     (("inspect", "none"), "cannot read none: No such file or directory"),
     (("check-task", "none"), "no task is called 'none'; there are download, groups"),
@@ -139,7 +139,7 @@ SERVICES = [
     (("serve", "server", "--config", "typo.toml"), "unknown field `stores`"),
     (("round", "open", "none.json", *OPEN), "cannot read none.json: No such file or directory"),
     (("round", "open", "bad.json", *OPEN), "bad.json is not a JSON object"),
-    (("round", "open", "empty.json", *OPEN), "note.txt can be read by others: run `chmod 600"),
+    (("round", "open", "empty.json", *OPEN), "other users can read note.txt: run `chmod 600"),
     (("round", "status", NOWHERE), "check the address, or try later"),
     (("round", "status", "nonsense"), "URL must begin with http://HOST:PORT or https://HOST"),
     (TAKE_PART, "there is no ledger at none"),

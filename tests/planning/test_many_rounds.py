@@ -141,7 +141,7 @@ def test_mistakes_get_a_sentence() -> None:
         plan(group, epsilon=1.0, delta=1e-6, rate=0.5, sampling="known")  # type: ignore[arg-type]
     with pytest.raises(Misuse, match="own law"):
         plan(group, epsilon=1.0, delta=1e-6, rounds=3, method="generic")
-    with pytest.raises(Misuse, match="at least 1 round"):
+    with pytest.raises(Misuse, match="must be at least 1"):
         plan(group, epsilon=1.0, delta=1e-6, rounds=0)
     for rate in (0.0, 1.5, math.nan):
         with pytest.raises(Misuse, match="rate of reports"):

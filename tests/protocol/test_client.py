@@ -44,7 +44,7 @@ class Purse:
             raise Refused(f"nothing is left for another {guarantee.epsilon}")
         self.spent.append(round_id)
 
-    def settle(self, round_id: str, *, missing: int | None) -> None:
+    def record_outcome(self, round_id: str, *, missing: int | None) -> None:
         """Record what a round lacked."""
         self.settled.append((round_id, missing))
 

@@ -116,7 +116,7 @@ def test_our_own_codebook_passes() -> None:
     line = Box((0.0,), (5.0,), steps=8)
     points = ((-4,), (-2,), (0,), (3,))
     made = CodebookResponse(domain=line, epsilon=1.5, points=points, closest=2)
-    for test in (*testing.COUNTED, testing.budgets, testing.reports, testing.readings):
+    for test in (*testing.COUNTED, testing.budgets, testing.reports, testing.estimates):
         assert testing.wrong(test, made) == ""
     assert math.isclose(made.epsilon, 1.5)
 
@@ -125,8 +125,8 @@ def test_the_command(tmp_path: Path) -> None:
     """A class is named by its module; a wrong name gets the usage."""
     text = Path(__file__).read_text()
     start, end = text.index("@dataclass"), text.index("class Loud")
-    imports = (ast.Import, ast.ImportFrom)
-    heads = [ast.unparse(one) for one in ast.parse(text).body if isinstance(one, imports)]
+    body = ast.parse(text).body
+    heads = [ast.unparse(node) for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
     (tmp_path / "mine.py").write_text("\n".join([*heads, "", text[start:end]]))
     done = _run(tmp_path, "mine:Halves")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -69,7 +69,7 @@ def test_a_service_does_not_start_without_ray_or_token(
         check_runner(settings)
     token = tmp_path / "token"
     token.write_text("")
-    with pytest.raises(Refused, match="can be read by others"):
+    with pytest.raises(Refused, match="other users can read"):
         check_runner(settings)
     token.chmod(0o600)
     with pytest.raises(Misuse, match="is empty"):

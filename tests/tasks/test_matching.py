@@ -104,6 +104,19 @@ def test_crowded_places_are_exact_too(n: int, m: int, places: int, loops: str) -
         assert len(set(found.columns.tolist())) == n
 
 
+@pytest.mark.parametrize("seed", [5, 46, 179, 222, 235])
+def test_equal_sides_are_solved_until_no_pair_is_left_out(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that is optimal for the pairs looked at is not the answer while another pair helps.
+
+    With as many columns as rows nobody is idle, and the idle row has no price.
+    """
+    monkeypatch.setattr(assignment, "_SMALL_PAIRS", 20)
+    rows, columns = crowded(seed, 400, 300), crowded(seed + 50, 400, 300)
+    assert assign(rows, columns).gap < 1e-9
+
+
 def test_one_crowded_cell_is_not_cut_off(loops: str) -> None:
     """2,700 riders in a cell, 2,600 drivers there and 400 one away: a hundred must travel."""
     assert loops

@@ -78,7 +78,7 @@ def test_counts_equal_brute_force(
 @settings(max_examples=200, deadline=None)
 @given(crowd=CROWDS, size=st.integers(1, 20))
 def test_blocks_hold_every_point_once(crowd: tuple[int, int, int, int], size: int) -> None:
-    """Blocks partition the points, are no larger than asked, and lie in their boxes."""
+    """Blocks partition the points, have no more places than asked, and lie in their boxes."""
     seed, count, steps, dimension = crowd
     count += 1
     places = points(seed, count, steps=steps, dimension=dimension)
@@ -91,9 +91,13 @@ def test_blocks_hold_every_point_once(crowd: tuple[int, int, int, int], size: in
         assert np.array_equal(inside.max(axis=0), tree.high[node])
     for leaf in tree.leaves():
         held = tree.stop[leaf] - tree.start[leaf]
-        assert held <= size
+        assert held <= size or np.array_equal(tree.low[leaf], tree.high[leaf])  # all at one place
         covered += held
     assert covered == count
+    for node in range(len(tree.start)):  # what a search skips is what lies below
+        below = tree.start[node + 1 : tree.skip[node]]
+        assert np.all((below >= tree.start[node]) & (below < tree.stop[node]))
+        assert tree.skip[node] == len(tree.start) or tree.start[tree.skip[node]] == tree.stop[node]
 
 
 def test_f1_is_the_papers() -> None:

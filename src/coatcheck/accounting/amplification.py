@@ -1,13 +1,14 @@
 """What shuffling a crowd's reports guarantees, and which local ε keeps a promise.
 
 `amplify` goes from a local ε to the crowd's guarantee, `calibrate` goes back, and `delta_curve`
-gives δ at every ε. All three give upper bounds on what is lost, floating point included
-(`hockeystick`), and searches end on the private side (`roots`). The paper's own equation is the
-method `closed-form`. Proofs: docs/explanation/amplification.md.
+gives δ at every ε. All three bound the loss from above, rounding errors included (`hockey_stick`),
+and their searches end on the private side (`numerics.root`). The method `closed-form` is the
+paper's own equation. Lower bounds, at the end of the file, show how tight the upper ones are.
+Proofs: docs/explanation/amplification.md.
 
     >>> from coatcheck.accounting.laws import AnyLdp
     >>> print(f"{amplify(AnyLdp(epsilon=4.0), crowd=10_000, delta=1e-6).epsilon:.4f}")
-    0.4109
+    0.4108
 """
 
 import math
@@ -42,107 +43,6 @@ from coatcheck.accounting.numerics import (
 )
 from coatcheck.errors import Misuse
 
-# HOUSE-DOC accounting.attainable: 'Bounds from below: how much privacy a crowd does lose on one of two data sets.\n\nThey tell how much an upper bound wastes. All other people hold one and the same value, so that the\nblanket identity is an equality. What is cut off or rounded is left out, so that the result is\nreached. No promise depends on this file.\n'
-_MOST = 20_000
-# More than the relative rounding errors of a few products.
-_ROUNDING = 1e-14
-_EDGES = np.linspace(-5.0, 5.0, 41)
-
-
-def known(law: Law) -> bool:
-    """Say whether it is known which δ this law reaches."""
-    law = law.law if isinstance(law, OwnCoin) else law
-    return isinstance(law, AnyLdp | Clones) or (isinstance(law, TwoLevel) and law.reached)
-
-
-def attainable_delta(law: Law, *, size: int, epsilon: float) -> float:
-    """Give a δ(ε_c) that a crowd of `size` people reaches for some data set; 0 if none is known.
-
-    A randomizer of which only ε is known may be binary response, so it is taken for that.
-    """
-    rate = 1.0
-    if isinstance(law, OwnCoin):
-        rate, law = law.rate, law.law
-    if epsilon >= law.epsilon:
-        return 0.0
-    if isinstance(law, Clones):
-        law = AnyLdp(epsilon=law.epsilon)
-    if isinstance(law, AnyLdp):
-        apart = 1 / (math.exp(law.epsilon) + 1)
-        law = TwoLevel(epsilon=law.epsilon, cap=apart, apart=apart, reached=True)
-    if (
-        not isinstance(law, TwoLevel) or not law.reached or law.apart <= 0
-    ):  # unknown, or one cap for all values
-        return 0.0
-    found = _others_at_one_end(law.epsilon, rate * law.apart, size=size, epsilon=epsilon)
-    if law.third:
-        found = max(found, _others_apart(law.epsilon, rate * law.cap, size=size, epsilon=epsilon))
-    return found
-
-
-def _others_apart(local: float, cap: float, *, size: int, epsilon: float) -> float:
-    """Let all others hold a value whose cap touches neither cap of the two in question.
-
-    G is p-e and 1-pe on the two caps, (1-e)/p on the others' cap and 1-e elsewhere. Given C, the
-    count U in the others' cap is replaced by its mean within bins, which lowers the result.
-    """
-    p1, e, e1 = math.expm1(local), math.exp(epsilon), math.expm1(epsilon)
-    step = p1 * (1 + e)
-    clones, mass = _window(size, 2 * cap)
-    means, shares = _bins(size - clones, min(1.0, (p1 + 1) * cap / (1 - 2 * cap)))
-    rest = (size - clones)[:, None] - p1 / (p1 + 1) * means
-    above = (e1 / step) * ((p1 + 2) / 2 * clones[:, None] + rest)
-    draws = np.broadcast_to(clones[:, None], above.shape)
-    share = e * math.expm1(local - epsilon) / step
-    room = share * draws * (1 - _ROUNDING) - e1 / step * rest * (1 + _ROUNDING)
-    values = (excess(draws, 0.5, above, room=room, sign=-1.0) * shares).sum(axis=1)
-    return step / size * float(mass @ values) * (1 - 1e-9)
-
-
-def _others_at_one_end(local: float, apart: float, *, size: int, epsilon: float) -> float:
-    """Let all others hold the second of the two values: always possible, mostly a little weaker.
-
-    G is p-e on the first cap alone, 1/p-e on the second alone and 1-e elsewhere.
-    """
-    p1, e1 = math.expm1(local), math.expm1(epsilon)
-    p = p1 + 1
-    hits, mass = _window(size, apart)
-    left = size - hits
-    chance = min(1.0, p * apart / (1 - apart))
-    enough = (p1 * hits * (1 - _ROUNDING) - e1 * size * (1 + _ROUNDING)) * p / p1
-    if chance > 1 - 1e-12:
-        values = np.maximum(enough - left, 0.0)
-    else:
-        values = excess(left, 1 - chance, left * chance - enough, room=enough, sign=-1.0)
-    return p1 / p / size * float(mass @ values) * (1 - 1e-9)
-
-
-def _window(size: int, chance: float) -> tuple[Array, Array]:
-    """Give the likeliest counts of a binomial with their masses, rounded down."""
-    mean = size * chance
-    reach = min(_MOST / 2, 20 + 12 * math.sqrt(mean * (1 - chance)) + 10)
-    low, high = max(0, math.floor(mean - reach)), min(size, math.ceil(mean + reach))
-    counts = np.arange(low, high + 1, dtype=np.float64)
-    return counts, point(np.full_like(counts, size), chance, counts) * (1 - 1e-10)
-
-
-def _bins(draws: Array, chance: float) -> tuple[Array, Array]:
-    """Give the conditional means of a binomial in bins, and their chances, for each row."""
-    if chance > 1 - 1e-12:
-        return draws[:, None], np.ones((draws.size, 1))
-    many = draws[:, None]
-    edges = np.ceil(many * chance + _EDGES * np.sqrt(many * chance * (1 - chance)))
-    tails = at_least(np.broadcast_to(many, edges.shape), chance, edges)
-    sums = many * chance * tails + np.maximum(edges, 0) * (1 - chance) * point(
-        np.broadcast_to(many, edges.shape), chance, edges
-    )
-    one, none = np.ones_like(many), np.zeros_like(many)
-    shares = -np.diff(np.hstack([one, tails, none]), axis=1)
-    totals = -np.diff(np.hstack([many * chance, sums, none]), axis=1)
-    means = np.where(shares > 1e-9, totals / np.maximum(shares, 1e-9), many * chance)
-    return means, np.where(shares > 1e-9, shares, 0.0)
-
-
 __all__ = [
     "METHODS",
     "Guarantee",
@@ -155,16 +55,16 @@ __all__ = [
     "exposed_by_matching",
 ]
 
-# In crowds up to this size bounds may waste so much that a coarser law gives the smaller one.
+# In crowds up to this size a coarser law may give the smaller bound.
 _FEW: Final = 1000
-# A little of δ is kept back, so that a promise can be replayed in interval arithmetic; `calibrate`
-# keeps more, so that `amplify` confirms what it gives.
-_KEPT: Final = math.exp(-1e-4)
-_MARGIN: Final = _KEPT * math.exp(-2 * CLOSE)
+# A little of δ is reserved, so that a promise can be replayed in interval arithmetic; `calibrate`
+# reserves more, so that `amplify` confirms its result.
+_SPARED: Final = math.exp(-1e-4)
+_MARGIN: Final = _SPARED * math.exp(-2 * CLOSE)
 
 
 def any_ldp(epsilon: float) -> AnyLdp:
-    """Give the law of a randomizer of which only ε is known; the default of `calibrate`."""
+    """Return the law of a randomizer of which only ε is known; the default of `calibrate`."""
     return AnyLdp(epsilon=epsilon)
 
 
@@ -180,25 +80,25 @@ def amplify(
     lower: bool = False,
     certify: bool = False,
 ) -> Guarantee:
-    """Say what a crowd guarantees to each of its members: an upper bound on ε at this δ.
+    """Bound the ε that a crowd guarantees to each of its members at this δ.
 
     *Guarantee:* replacing one person's value is (ε, δ)-indistinguishable to everybody but that
-    person, the shuffler and the corrupted, if the returned assumptions hold. One of them fails
-    where the reports decide whom the answers give away: see `Guarantee.caveat`.
+    person, the shuffler and the corrupted people, if the returned assumptions hold. One of them
+    fails where the reports decide whom the answers give away: see `Guarantee.caveat`.
 
     Args:
-        law: what one report tells, from `laws` or from a randomizer's `law`.
+        law: the privacy law of one report, from `laws` or from a randomizer's `law`.
         crowd: the people in the person's group, the person included.
         delta: the chance with which the promise may fail; fix it before the round.
         method: closed-form, clones-2021, generic or mechanism.
         corrupted: people of the same group who tell the server which report is theirs.
         exposed: people whose report the answers give away (see `exposed_by_matching` and
-            `exposed_by_lists`). *Assumes:* who they are does not depend on the reports; otherwise
-            only the local ε is proven.
+            `exposed_by_lists`). *Assumes:* the choice of these people does not depend on the
+            reports; otherwise only the local ε is proven.
         lost: people whose report does not arrive.
-        lower: also give an ε that some data set reaches, if one is known for this law.
-        certify: also replay the promise in interval arithmetic, which takes up to some seconds and
-            the extra `certify`; see `Guarantee.certificate`.
+        lower: also find an ε that some data set reaches, if one is known for this law.
+        certify: also replay the promise in interval arithmetic, which takes up to a few seconds
+            and needs the extra `certify`; see `Guarantee.certificate`.
     """
     size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost)
     _check(delta=delta, method=method)
@@ -216,7 +116,7 @@ def amplify(
         lost=lost,
         method=method,
         law=law,
-        least=_least(law, size, delta) if lower and known(law) else None,
+        least=_least(law, size, delta) if lower and reaches_a_delta(law) else None,
         certificate=_certified(law, size, epsilon, delta, method) if certify else None,
         amplified=epsilon < local,
     )
@@ -233,12 +133,12 @@ def calibrate(
     exposed: int = 0,
     lost: int = 0,
 ) -> Guarantee:
-    """Find the largest local ε with which a crowd still meets a global (ε, δ).
+    """Find the largest local ε at which a crowd still keeps a promise of (ε, δ).
 
     Args:
         make: the law at a local ε, such as `lambda x: replace(randomizer, epsilon=x).law`.
             *Assumes:* a smaller ε is never less private, as is true of any fixed cap or grid.
-        epsilon: the ε promised to everybody.
+        epsilon: the promised ε.
         crowd: as for `amplify`.
         delta: as for `amplify`.
         method: as for `amplify`.
@@ -271,9 +171,9 @@ def calibrate(
 def delta_curve(
     law: Law, *, epsilons: Iterable[float], crowd: int, lower: bool = False
 ) -> NDArray[np.float64]:
-    """Give an upper bound on δ at each ε for a crowd of honest, anonymous people.
+    """Bound δ from above at each ε, for a crowd of honest, anonymous people.
 
-    With `lower` give a δ that some data set reaches instead.
+    With `lower`, return a δ that some data set reaches instead.
     """
     size = anonymous(crowd=crowd)
     close, coarse = map(pair, bounding_laws(law, "mechanism")[:2])
@@ -284,19 +184,19 @@ def delta_curve(
     if lower:
         return np.array([attainable_delta(law, size=size, epsilon=x) for x in epsilons])
     return np.array(
-        [min(hockey_stick.upper(one, size=size, epsilon=x) for one in bounds) for x in epsilons]
+        [min(hockey_stick.upper(bound, size=size, epsilon=x) for bound in bounds) for x in epsilons]
     )
 
 
 def _check(*, delta: float, method: str) -> None:
     check_delta(delta)
     if method not in METHODS:
-        raise Misuse(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
+        raise Misuse(f"`method` must be one of {', '.join(METHODS)}, not {method!r}")
 
 
 def _certified(law: Law, size: int, epsilon: float, delta: float, method: str) -> Certificate:
     if method == "closed-form":
-        raise Misuse("the printed equation is no sum to replay; choose another method to certify")
+        raise Misuse("method 'closed-form' has no sum to replay; choose another method to certify")
     from coatcheck.accounting import certificate  # noqa: PLC0415 - needs an extra
 
     laws = bounding_laws(law, method)
@@ -304,26 +204,27 @@ def _certified(law: Law, size: int, epsilon: float, delta: float, method: str) -
 
 
 def _coarser(law: Law, instead: AnyLdp | Clones) -> Law:
+    """Return a coarser law, behind the participation coin of `law` if it has one."""
     return OwnCoin(law=instead, rate=law.rate) if isinstance(law, OwnCoin) else instead
 
 
 def bounding_laws(law: Law, method: str = "mechanism") -> list[Law]:
-    """List the laws that bound this one, the closest first. Each is enough on its own."""
-    found = [
+    """List the laws that bound this one, the closest first. Each one is sufficient."""
+    laws = [
         law,
         _coarser(law, AnyLdp(epsilon=law.epsilon)),
         _coarser(law, Clones(epsilon=law.epsilon)),
     ]
-    return found[{"mechanism": 0, "generic": 1, "clones-2021": 2}[method] :]
+    return laws[{"mechanism": 0, "generic": 1, "clones-2021": 2}[method] :]
 
 
 def _log_excess(
-    one: Pair | Atoms, size: int, delta: float, *, epsilon: float, fine: bool = True
+    worst: Pair | Atoms, size: int, delta: float, *, epsilon: float, fine: bool = True
 ) -> float:
-    """Give ln(δ(ε)/δ), finite so that a secant can be drawn through it."""
+    """Bound ln(δ(ε)/δ); finite, so that a secant can be drawn through it."""
     tail = 25 - math.log(delta)
-    found = hockey_stick.upper(one, size=size, epsilon=epsilon, tail=tail, fine=fine)
-    return max(-700.0, math.log(max(found, 1e-320)) - math.log(delta))
+    bound = hockey_stick.upper(worst, size=size, epsilon=epsilon, tail=tail, fine=fine)
+    return max(-700.0, math.log(max(bound, 1e-320)) - math.log(delta))
 
 
 def central(law: Law, *, size: int, delta: float, method: str = "mechanism") -> float:
@@ -332,14 +233,14 @@ def central(law: Law, *, size: int, delta: float, method: str = "mechanism") -> 
     if best <= 0 or size == 1:
         return best
     first, *others = dict.fromkeys(map(pair, bounding_laws(law, method)))
-    for one in (first, *others):
+    for worst in (first, *others):
 
-        def excess(x: float, *, fine: bool, one: Pair | Atoms = one) -> float:
-            return _log_excess(one, size, _KEPT * delta, epsilon=x, fine=fine)
+        def excess(x: float, *, fine: bool, worst: Pair | Atoms = worst) -> float:
+            return _log_excess(worst, size, _SPARED * delta, epsilon=x, fine=fine)
 
-        rival = size <= _FEW or best > 0.99 * law.epsilon or _alike(first, one)
-        if one is first or (best > 0 and rival and _wins(excess, best)):
-            start = _guess(one, size, delta)
+        rival = size <= _FEW or best > 0.99 * law.epsilon or _alike(first, worst)
+        if worst is first or (best > 0 and rival and _wins(excess, best)):
+            start = _guess(worst, size, delta)
             best = min(best, root(excess, good=law.epsilon, bad=0.0, start=start))
     return best
 
@@ -347,43 +248,44 @@ def central(law: Law, *, size: int, delta: float, method: str = "mechanism") -> 
 def _local(
     make: Callable[[float], Law], method: str, epsilon: float, size: int, delta: float
 ) -> float:
+    """Find the largest local ε at which some bound on the law keeps δ."""
     best = epsilon
     most = min(EPSILON, epsilon + math.log(size) + 4)
     start = epsilon + math.log1p(size * epsilon**2 / (5 * math.log(1 / delta)))
-    for turn in range(len(bounding_laws(make(epsilon), method))):
+    for place in range(len(bounding_laws(make(epsilon), method))):
 
-        def excess(x: float, *, fine: bool, turn: int = turn) -> float:
-            one = pair(bounding_laws(make(x), method)[turn])
-            return _log_excess(one, size, delta, epsilon=epsilon, fine=fine)
+        def excess(x: float, *, fine: bool, place: int = place) -> float:
+            worst = pair(bounding_laws(make(x), method)[place])
+            return _log_excess(worst, size, delta, epsilon=epsilon, fine=fine)
 
         bounds = [pair(bound) for bound in bounding_laws(make(best), method)]
-        rival = size <= _FEW or best < 1.01 * epsilon or _alike(bounds[0], bounds[turn])
-        if turn == 0 or (rival and bounds[turn] != bounds[0] and _wins(excess, best)):
+        rival = size <= _FEW or best < 1.01 * epsilon or _alike(bounds[0], bounds[place])
+        if place == 0 or (rival and bounds[place] != bounds[0] and _wins(excess, best)):
             best = max(best, root(excess, good=epsilon, bad=most, start=min(start, most - 1)))
     return best
 
 
 def _alike(close: Pair | Atoms, coarse: Pair | Atoms) -> bool:
-    """Say whether two laws are so close that the coarser one may give the smaller bound."""
+    """Return whether two laws are so close that the coarser one may give the smaller bound."""
     return coarse.noise < 1.1 * close.noise
 
 
 def _wins(excess: Excess, best: float) -> bool:
-    """Say whether a coarser law gives a smaller bound; ask cheaply first, it seldom does."""
+    """Return whether a coarser law gives a smaller bound; cheap check first, as it rarely does."""
     return excess(best, fine=False) < 0.2 and excess(best, fine=True) < -CLOSE
 
 
-def _guess(one: Pair | Atoms, size: int, delta: float) -> float:
+def _guess(worst: Pair | Atoms, size: int, delta: float) -> float:
     """Guess ε from the normal approximation of the clones."""
-    return math.log1p(math.sqrt(one.noise / size * 2 * math.log(1 / delta)))
+    return math.log1p(math.sqrt(worst.noise / size * 2 * math.log(1 / delta)))
 
 
 def _least(law: Law, size: int, delta: float) -> float:
-    """Find an ε at which some data set has a δ above the one asked for."""
+    """Find an ε at which some data set has a larger δ than the given one."""
 
     def shortfall(x: float, /, *, fine: bool) -> float:  # noqa: ARG001 - as `root` calls it
-        found = attainable_delta(law, size=size, epsilon=x)
-        return min(700.0, math.log(delta) - math.log(max(found, 1e-320)))
+        reached = attainable_delta(law, size=size, epsilon=x)
+        return min(700.0, math.log(delta) - math.log(max(reached, 1e-320)))
 
     return root(shortfall, good=0.0, bad=law.epsilon, start=law.epsilon / 2)
 
@@ -403,7 +305,114 @@ def _closed_form_inverse(epsilon: float, size: int, delta: float) -> float:
         return epsilon
     last = math.nextafter(valid, 0.0)
 
-    def kept(local: float) -> bool:
+    def holds(local: float) -> bool:
         return _closed_form(local, size, delta) <= epsilon
 
-    return last if kept(last) else bisect(kept, good=epsilon, bad=last)
+    return last if holds(last) else bisect(holds, good=epsilon, bad=last)
+
+
+# -- lower bounds: how much privacy a crowd loses on one of two data sets. They show how loose an
+# upper bound is; no promise depends on them. Everybody else holds one and the same value, which
+# makes the blanket identity an equality. What is cut off or rounded is left out, so that the
+# result is reached.
+
+# The most counts of a binomial that are summed.
+_MAX_COUNTS: Final = 20_000
+# More than the relative rounding errors of a few products.
+_ROUNDING: Final = 1e-14
+_EDGES: Final = np.linspace(-5.0, 5.0, 41)
+
+
+def reaches_a_delta(law: Law) -> bool:
+    """Return whether `attainable_delta` knows a δ that this law reaches."""
+    law = law.law if isinstance(law, OwnCoin) else law
+    return isinstance(law, AnyLdp | Clones) or (isinstance(law, TwoLevel) and law.reached)
+
+
+def attainable_delta(law: Law, *, size: int, epsilon: float) -> float:
+    """Return a δ(ε_c) that a crowd of `size` people reaches on some data set; 0 if none is known.
+
+    A randomizer of which only ε is known may be binary response, so it is treated as that.
+    """
+    rate = 1.0
+    if isinstance(law, OwnCoin):
+        rate, law = law.rate, law.law
+    if epsilon >= law.epsilon:
+        return 0.0
+    if isinstance(law, Clones):
+        law = AnyLdp(epsilon=law.epsilon)
+    if isinstance(law, AnyLdp):
+        apart = 1 / (math.exp(law.epsilon) + 1)
+        law = TwoLevel(epsilon=law.epsilon, cap=apart, apart=apart, reached=True)
+    if (
+        not isinstance(law, TwoLevel) or not law.reached or law.apart <= 0
+    ):  # unknown, or one cap for all values
+        return 0.0
+    reached = _others_at_one_end(law.epsilon, rate * law.apart, size=size, epsilon=epsilon)
+    if law.third:
+        other = _others_apart(law.epsilon, rate * law.cap, size=size, epsilon=epsilon)
+        reached = max(reached, other)
+    return reached
+
+
+def _others_apart(local: float, cap: float, *, size: int, epsilon: float) -> float:
+    """Bound δ from below if all others hold a value whose cap is disjoint from both caps.
+
+    G is p-e and 1-pe on the two caps, (1-e)/p on the others' cap and 1-e elsewhere. Given C, the
+    count U in the others' cap is replaced by its mean within bins, which lowers the result.
+    """
+    p1, e, e1 = math.expm1(local), math.exp(epsilon), math.expm1(epsilon)
+    step = p1 * (1 + e)
+    clones, mass = _window(size, 2 * cap)
+    means, shares = _bins(size - clones, min(1.0, (p1 + 1) * cap / (1 - 2 * cap)))
+    rest = (size - clones)[:, None] - p1 / (p1 + 1) * means
+    above = (e1 / step) * ((p1 + 2) / 2 * clones[:, None] + rest)
+    draws = np.broadcast_to(clones[:, None], above.shape)
+    share = e * math.expm1(local - epsilon) / step
+    room = share * draws * (1 - _ROUNDING) - e1 / step * rest * (1 + _ROUNDING)
+    values = (excess(draws, 0.5, above, room=room, sign=-1.0) * shares).sum(axis=1)
+    return step / size * float(mass @ values) * (1 - 1e-9)
+
+
+def _others_at_one_end(local: float, apart: float, *, size: int, epsilon: float) -> float:
+    """Bound δ from below if all others hold the second value: always possible, often weaker.
+
+    G is p-e on the first cap alone, 1/p-e on the second alone and 1-e elsewhere.
+    """
+    p1, e1 = math.expm1(local), math.expm1(epsilon)
+    p = p1 + 1
+    hits, mass = _window(size, apart)
+    left = size - hits
+    chance = min(1.0, p * apart / (1 - apart))
+    enough = (p1 * hits * (1 - _ROUNDING) - e1 * size * (1 + _ROUNDING)) * p / p1
+    if chance > 1 - 1e-12:
+        values = np.maximum(enough - left, 0.0)
+    else:
+        values = excess(left, 1 - chance, left * chance - enough, room=enough, sign=-1.0)
+    return p1 / p / size * float(mass @ values) * (1 - 1e-9)
+
+
+def _window(size: int, chance: float) -> tuple[Array, Array]:
+    """Return the likeliest counts of a binomial with their masses, rounded down."""
+    mean = size * chance
+    reach = min(_MAX_COUNTS / 2, 20 + 12 * math.sqrt(mean * (1 - chance)) + 10)
+    low, high = max(0, math.floor(mean - reach)), min(size, math.ceil(mean + reach))
+    counts = np.arange(low, high + 1, dtype=np.float64)
+    return counts, point(np.full_like(counts, size), chance, counts) * (1 - 1e-10)
+
+
+def _bins(draws: Array, chance: float) -> tuple[Array, Array]:
+    """Return the conditional means of a binomial in bins, and their probabilities, per row."""
+    if chance > 1 - 1e-12:
+        return draws[:, None], np.ones((draws.size, 1))
+    many = draws[:, None]
+    edges = np.ceil(many * chance + _EDGES * np.sqrt(many * chance * (1 - chance)))
+    tails = at_least(np.broadcast_to(many, edges.shape), chance, edges)
+    sums = many * chance * tails + np.maximum(edges, 0) * (1 - chance) * point(
+        np.broadcast_to(many, edges.shape), chance, edges
+    )
+    ones, zeros = np.ones_like(many), np.zeros_like(many)
+    shares = -np.diff(np.hstack([ones, tails, zeros]), axis=1)
+    totals = -np.diff(np.hstack([many * chance, sums, zeros]), axis=1)
+    means = np.where(shares > 1e-9, totals / np.maximum(shares, 1e-9), many * chance)
+    return means, np.where(shares > 1e-9, shares, 0.0)

@@ -1,9 +1,11 @@
-"""Expectations of positive parts, enclosed by Arb: E[(G_1 + ... + G_n)_+]/n between two numbers.
+"""Replays a guarantee in interval arithmetic: no rounding error of floats is left in it.
 
-Sums over all outcomes where these are few, over the numbers of clones where a law has nothing but
-its two sides, and else the sum of `inversion`: noise of width h makes it U(h), and the truth
-lies between 2 U(h) - U(2h) and U(h). Proofs: docs/explanation/amplification.md, section 7b. Needs
-python-flint.
+Arb encloses the bound δ(ε_c) ≤ (1/n) E[(G_1 + ... + G_n)_+] between two numbers, directly from the
+few numbers of the law; the float bounds give only a starting point. `enclose` sums over all
+outcomes where these are few, over the numbers of clones where a law has only its two sides, and
+otherwise over points of the integral of `hockey_stick`: noise of width h makes it U(h), and the
+truth lies between 2 U(h) - U(2h) and U(h). Proofs: docs/explanation/amplification.md, section 7b.
+Needs the extra `certify` (python-flint).
 """
 
 import itertools
@@ -14,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from flint import acb, acb_mat, arb
 
 from coatcheck.accounting import hockey_stick
 from coatcheck.accounting.guarantee import Certificate
@@ -33,365 +34,57 @@ from coatcheck.accounting.laws import (
 )
 from coatcheck.errors import Misuse
 
-Ball: TypeAlias = Any  # a real ball of Arb
-Draws: TypeAlias = list[tuple[Ball, Ball]]  # values of G and their chances; else it is zero
-
-# Widths of the noise over 1/c, one after the other until the promise is decided.
-_WIDTHS: Final = (0.008, 0.002, 0.0005)
-# Standard deviations of the sum between images, and at which multiples of c these are bounded.
-_APART: Final = 13.0
-_RATIOS: Final = (0.1, 0.4, 0.8, 1.2, 1.6, 2.5)
-# Clones on either side up to which their numbers are summed one by one.
-_ROWS: Final = 50_000
-# Ways to draw a few values up to which all outcomes are listed.
-_OUTCOMES: Final = 30_000
-# Values drawn less often than this are counted one by one where all of them are not.
-_RARE: Final = 40.0
-# Terms past which an integral is quicker.
-_TERMS: Final = 300_000
-# Minus the log of the chance with which a window of them is left.
-_TAIL: Final = 90.0
-
-
-def enclose(draws: Draws, size: int, decide: float, *, both: bool = True) -> tuple[float, float]:
-    """Enclose E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, else zero.
-
-    Without `both` the lower end may be zero once the upper one is known to be small enough.
-    """
-    draws = [(value, mass) for value, mass in draws if not mass == 0]  # noqa: SIM201 - balls
-    if all(value <= 0 for value, _ in draws):
-        return 0.0, 0.0
-    # One draw this low makes every sum negative, so a lower one is as good.
-    floor = -size * max(value for value, _ in draws)
-    draws = [(max(value, floor), mass) for value, mass in draws]
-    some = sum((mass for _, mass in draws), arb(0))
-    even = len(draws) == 2 and draws[0][1].overlaps(draws[1][1])
-    if even and size * some < _ROWS:
-        return _ends(_by_rows(draws, size))
-    return (
-        _by_counts(draws, [], size, decide)
-        or _by_counts(*_split(draws, size), size, decide)
-        or _by_integral(draws, size, decide, both=both)
-    )
-
-
-def _split(draws: Draws, size: int) -> tuple[Draws, Draws]:
-    rare = [draw for draw in draws if size * draw[1] < _RARE]
-    return rare, [draw for draw in draws if not size * draw[1] < _RARE]
-
-
-def _by_integral(draws: Draws, size: int, decide: float, *, both: bool) -> tuple[float, float]:
-    values = np.array([float(value.mid()) for value, _ in draws])
-    masses = np.array([float(mass.mid()) for _, mass in draws])
-    c = hockey_stick.saddle(values, masses, size=size)
-    none = (1 - _whole(draws)) ** size
-    low, high = 0.0, math.inf
-    for width in _WIDTHS:
-        one, more = _smoothed(draws, size, c=c, width=width)
-        # Where no draw adds anything the sum is zero, and so is its positive part.
-        high = min(high, _ends(one - none * _noise() * width / c / size)[1])
-        if high <= decide and not both:
-            break
-        two, _ = _smoothed(draws, size, c=c, width=2 * width)
-        low = max(low, _ends(2 * one - two - 2 * more)[0])
-        if not low <= decide < high:
-            break
-    return low, max(low, high)
-
-
-def _whole(draws: Draws) -> Ball:
-    return sum((mass for _, mass in draws), arb(0))
-
-
-def _noise() -> Ball:
-    """Give E[X_+] of a sum of 16 variables that are uniform on [-1/2, 1/2]."""
-    half = UNIFORMS // 2
-    terms = ((-1) ** j * math.comb(UNIFORMS, j) * (half - j) ** (UNIFORMS + 1) for j in range(half))
-    return arb(sum(terms)) / math.factorial(UNIFORMS + 1)
-
-
-def _ends(ball: Ball) -> tuple[float, float]:
-    if not ball.is_finite():
-        return 0.0, math.inf
-    low, high = float(ball.lower()), float(ball.upper())
-    return max(0.0, math.nextafter(low, -1)), math.nextafter(high, math.inf)
-
-
-def _most(rare: Draws, size: int, close: float) -> tuple[int, Ball]:
-    """Give a number of rare draws past which the expectation is small, and enclose the rest.
-
-    E[K; K > k] = n s P[Bin(n - 1, s) >= k] ≤ n s (n s)^k/k! for K ~ Bin(n, s) such draws.
-    """
-    top = max(value for value, _ in rare)
-    mean = size * _whole(rare)
-    most = min(size, math.ceil(float(mean.upper())))
-    while most < min(size, 300):
-        cut = top * mean * mean**most / arb(most).fac()
-        if cut < close:
-            return most, arb(0, 1) * cut / size
-        most += 1
-    return most, arb(0) if most == size else arb("inf")
-
-
-def _by_counts(rare: Draws, common: Draws, size: int, decide: float) -> tuple[float, float] | None:
-    """Sum over how often each rare value is drawn; nothing if that is too often."""
-    if len(common) > 1 or not any(value > 0 for value, _ in rare):
-        return None
-    most, cut = _most(rare, size, 1e-8 * decide * size)
-    if math.comb(min(most, 300) + len(rare), len(rare)) > _OUTCOMES or not cut.is_finite():
-        return None
-    left = 1 - _whole(rare)
-    value, mass = common[0] if common else (arb(0), arb(0))
-    rest = _Rest(value, mass / left, 1e-10 * decide)
-    powers = [[mass**k / arb(k).fac() for k in range(most + 1)] for _, mass in rare]
-    found, ways = cut * size, arb(1)
-    for total in range(most + 1):
-        ways *= size - total + 1 if total else 1
-        chances = ways * left ** (size - total)
-        for counts in _compositions(total, len(rare)):
-            offset = sum((k * v for k, (v, _) in zip(counts, rare, strict=True)), arb(0))
-            chance = math.prod(row[k] for row, k in zip(powers, counts, strict=True)) * chances
-            found += chance * rest.excess(offset, size - total, chance)
-        if rest.terms > _TERMS:
-            return None
-    return _ends(found / size)
-
-
-@dataclass
-class _Rest:
-    """How often the one common value is drawn, T ~ Bin(n, chance), and E[(x + value T)_+]."""
-
-    value: Ball
-    chance: Ball
-    close: float
-    terms: int = 0
-
-    def excess(self, x: Ball, size: int, weight: Ball) -> Ball:
-        """Enclose E[(x + value T)_+], the more closely the more it weighs."""
-        if self.value == 0 or size == 0:
-            return x.nonnegative_part()
-        turn = -x / self.value  # the T at which it is zero
-        mean = x + size * self.chance * self.value
-        if (self.value < 0 and turn >= size) or (self.value > 0 and turn <= 0):
-            return mean
-        if (self.value < 0 and turn <= 0) or (self.value > 0 and turn >= size):
-            return arb(0)
-        upper = bool(turn > size * self.chance)  # the side of T on which the sum is small
-        small = self._side(turn, size, weight, upper=upper)
-        return small if upper == bool(self.value > 0) else mean + small
-
-    def _side(self, turn: Ball, size: int, weight: Ball, *, upper: bool) -> Ball:
-        """Enclose |value| E[(T - turn)_+], or of turn - T, where that is the rarer side."""
-        scale, close = abs(self.value), self.close * size
-        tail = scale * size * _chernoff(size, self.chance, turn)
-        if tail * weight < close:
-            return arb(0, 1) * tail
-        step = 1 if upper else -1
-        count = math.floor(float(turn.mid())) + (1 if upper else 0)
-        point = _point(arb(size), self.chance, count) if 0 <= count <= size else arb(0)
-        odds = self.chance / (1 - self.chance)
-        found = arb(0, 1) * turn.rad()
-        while 0 <= count <= size:
-            self.terms += 1
-            far = (count - turn) * step
-            found += point * far.nonnegative_part()
-            ratio = (arb(size - count) / (count + 1)) * odds
-            if not upper:
-                ratio = arb(count) / (size - count + 1) / odds
-            # Ratios fall from here on, so the rest is below a geometric series.
-            if self.terms % 64 == 0 and ratio < 1:
-                left = point * ratio * ((far + 1) / (1 - ratio) + ratio / (1 - ratio) ** 2)
-                if scale * left * weight < close:
-                    return scale * (found + arb(0, 1) * left)
-            point *= ratio
-            count += step
-        return scale * found
-
-
-def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """List the ways to write a number as a sum of so many others."""
-    if parts == 1:
-        yield (total,)
-        return
-    for first in range(total + 1):
-        for rest in _compositions(total - first, parts - 1):
-            yield (first, *rest)
-
-
-def _by_rows(draws: Draws, size: int) -> Ball:
-    """Enclose E[(vA - wB)_+]/n exactly, for counts A and B of equal chances, given C = A + B.
-
-    E[(A - t)_+] = (C/2 - t) P[A >= k] + (k/2) P[A = k] for the least whole k above t.
-    """
-    (one, side), (two, _) = draws
-    up, down = (one, two) if one > two else (two, one)
-    step, chance = up - down, 2 * side
-    low, high, cut = _window(chance, size)
-    mass = _point(arb(size), chance, low) if low else (1 - chance) ** size
-    k, at_k, tail = 0, arb(1) if low == 0 else arb(0), arb(1)
-    total = arb(0)
-    for clones in range(low, high + 1):
-        t = -down * clones / step
-        first = math.floor(float(t.mid())) + 1
-        if clones == low and low:
-            k, at_k, tail = _tail(clones, first)
-        elif clones > low:
-            before = at_k * k / (clones - k) if k < clones else arb(0)  # P[A = k-1] of C - 1
-            if k == clones:
-                before = arb(2) ** (1 - clones)
-            tail, at_k = tail + before / 2, (at_k + before) / 2
-        while k < first and k <= clones:
-            tail, at_k, k = tail - at_k, at_k * (clones - k) / (k + 1), k + 1
-        excess = (arb(clones) / 2 - t) * tail + arb(k) / 2 * at_k
-        total += mass * (excess + arb(0, 1) * t.rad())
-        mass *= (size - clones) * chance / ((clones + 1) * (1 - chance))
-    return (step * total + arb(0, 1) * up * cut) / size
-
-
-def _window(chance: Ball, size: int) -> tuple[int, int, Ball]:
-    """Give a range for C ~ Bin(n, chance), and a bound on E[C; C outside], by Chernoff."""
-    mean = size * float(chance.mid())
-    reach = _TAIL / 3 + math.sqrt(_TAIL**2 / 9 + 2 * mean * _TAIL)
-    low, high = max(0, math.floor(mean - reach)), min(size, math.ceil(mean + reach))
-    cut = arb(0)
-    if low:
-        cut += low * _chernoff(size, chance, arb(low))
-    if high < size:
-        cut += size * _chernoff(size, chance, arb(high))
-    return low, high, cut
-
-
-def _chernoff(size: int, chance: Ball, count: Ball) -> Ball:
-    """Bound P[C <= count] below the mean, or P[C >= count] above it, by their divergence."""
-    share = count / size
-    log = share * (share / chance).log() + (1 - share) * ((1 - share) / (1 - chance)).log()
-    return (-size * log).exp()
-
-
-def _point(draws: Ball, chance: Ball, k: int) -> Ball:
-    """Give P[Bin(draws, chance) = k]."""
-    ways = (draws + 1).lgamma() - arb(k + 1).lgamma() - (draws - k + 1).lgamma()
-    return (ways + k * chance.log() + (draws - k) * (1 - chance).log()).exp()
-
-
-def _tail(draws: int, k: int) -> tuple[int, Ball, Ball]:
-    """Give k, P[A = k] and P[A >= k] for A ~ Bin(draws, 1/2)."""
-    if k > draws:
-        return k, arb(0), arb(0)
-    at_k = _point(arb(draws), arb(0.5), k)
-    total, term = arb(0), at_k
-    for j in range(k, draws + 1):
-        total += term
-        term *= arb(draws - j) / (j + 1)
-    return k, at_k, total
-
-
-def _smoothed(draws: Draws, size: int, *, c: float, width: float) -> tuple[Ball, Ball]:
-    """Enclose E[(S + hX)_+]/n with its images, and bound these, which are at least zero.
-
-    X is a sum of 16 uniform variables, h = width/c. Both are a sum over points (Statement 28).
-    """
-    grown = [mass * (c * value).exp() for value, mass in draws]
-    whole = 1 - _whole(draws) + sum(grown, arb(0))  # M(c)
-    turns = [c * value for value, _ in draws]
-    shares = [one / whole for one in grown]
-    spread = sum(float(x * t * t) for x, t in zip(shares, turns, strict=True))
-    spread -= sum(float(x * t) for x, t in zip(shares, turns, strict=True)) ** 2
-    reach = _APART * math.sqrt(max(0.0, size * spread) + UNIFORMS / 12 * width**2) + 8
-    step, end = 2 * math.pi / reach, END / width
-    half, found = arb(width) / 2, arb(0)
-    far = arb(0, half.cosh() ** UNIFORMS * math.exp(1 - _TAIL))
-    for k, ratio in enumerate(_ratios(turns, shares, step, math.ceil(end / step) + 1)):
-        if size * math.log(float(abs(ratio).upper()) + 1e-300) < -_TAIL:
-            found += far  # |sinh(x + iy)/(x + iy)| ≤ cosh x
-            continue
-        z = acb(1, k * arb(step))
-        kernel = ((z * half).sinh() / (z * half)) ** UNIFORMS / (z * z)
-        term = (ratio**size * kernel).real
-        found += term if k else term / 2
-    past = (half.cosh() / (half * end)) ** UNIFORMS / ((UNIFORMS + 1) * end)
-    total = step * found + arb(0, past)
-    images = [_image(draws, size, c=c, width=width, ratio=x, at=step) for x in _RATIOS]
-    sides = (images[: len(images) // 2], images[len(images) // 2 :])
-    least = (min(side, key=lambda x: float(x.upper())) for side in sides)
-    return whole**size / (arb.pi() * c * size) * total, sum(least, arb(0))
-
-
-def _ratios(turns: list[Ball], shares: list[Ball], step: float, points: int) -> Iterator[Any]:
-    """Give M(c + ick)/M(c) at multiples of a step, by a product of two matrices."""
-    row = math.isqrt(points) + 1
-    none, unit = 1 - sum(shares, arb(0)), acb(0, arb(step))
-    first = [[(unit * k * turn).exp() for turn in turns] for k in range(row)]
-    rows = math.ceil(points / row)
-    both = list(zip(turns, shares, strict=True))
-    start = [[share * (unit * row * k * turn).exp() for k in range(rows)] for turn, share in both]
-    found = acb_mat(first) * acb_mat(start)
-    return (found[k % row, k // row] + none for k in range(points))
-
-
-def _image(draws: Draws, size: int, *, c: float, width: float, ratio: float, at: float) -> Ball:
-    """Bound what all images on one side add to the sum: e^(cx) E[(S + hX - x)_+] at 2πk/(c step).
-
-    E[(Y - x)_+] ≤ e^(-lx) E[e^(lY)]/(el) for every l > 0, here l = ratio c.
-    """
-    grown = sum((mass * ((ratio * c * value).exp() - 1) for value, mass in draws), arb(1))
-    half = arb(width) * ratio / 2
-    noise = (half.sinh() / half) ** UNIFORMS
-    falls = (-abs(arb(ratio) - 1) * 2 * arb.pi() / arb(at)).exp()
-    return grown**size * noise * falls / (1 - falls) / (arb(1).exp() * ratio * c * size)
-
-
-# HOUSE-DOC accounting.certificate: 'A promise replayed in interval arithmetic: no rounding error of floats is left in it.\n\nThe bound δ(ε_c) ≤ (1/n) E[(G_1 + ... + G_n)_+] is enclosed between two numbers by Arb, straight\nfrom the few numbers of the law (`enclosure`). Of the float bounds only a starting point is used.\n'
 try:
-    from flint import arb, ctx
+    from flint import acb, acb_mat, arb, ctx
 
-    pass  # HOUSE: empty import
-
-    _HERE = True
+    _AVAILABLE = True
 except ImportError:  # the extra is not installed
-    _HERE = False
+    _AVAILABLE = False
+
+Ball: TypeAlias = Any  # a real ball of Arb
+Draws: TypeAlias = list[tuple[Ball, Ball]]  # values of G and their chances; otherwise G is zero
+Atom: TypeAlias = tuple[Ball, Ball, Ball]
 
 # Binary digits to compute with.
 _DIGITS: Final = 160
-Atom: TypeAlias = tuple[Ball, Ball, Ball]
 
 
 def certify(*laws: Law, size: int, epsilon: float, delta: float) -> Certificate:
-    """Replay a promise of (ε, δ) among `size` people, and enclose what it should have been.
+    """Replay a promise of (ε, δ) among `size` people, and enclose the ε and δ that hold.
 
-    `laws` bound what a report tells, the closest first. Each is enough on its own.
+    `laws` bound what a report reveals, the closest first. Each one is sufficient.
     """
-    pair(laws[0])  # refuses a law that is none
-    if not _HERE:
+    pair(laws[0])  # rejects what is not a law
+    if not _AVAILABLE:
         raise Misuse("certifying needs python-flint: pip install 'coatcheck[certify]'")
-    law, least, most = replayed(*laws, size=size, epsilon=epsilon, decide=delta)
-    high = epsilon if most <= delta else law.epsilon
+    law, delta_low, delta_high = replayed(*laws, size=size, epsilon=epsilon, decide=delta)
+    high = epsilon if delta_high <= delta else law.epsilon
     return Certificate(
-        low=_below(law, size, epsilon, delta), high=high, delta_low=least, delta_high=most
+        low=_below(law, size, epsilon, delta), high=high, delta_low=delta_low, delta_high=delta_high
     )
 
 
 def replayed(
     *laws: Law, size: int, epsilon: float, decide: float, both: bool = True
 ) -> tuple[Law, float, float]:
-    """Find the first law that keeps δ at most at `decide`, with its interval; else the first one.
+    """Find the first law that keeps δ at most `decide`, with its interval; else the first law.
 
-    Near the local ε, any mechanism's law can be the one that a promise rests on, because the
-    floats of a closer law are rounded up.
+    Near the local ε a promise may rest on a coarser law, because the floats of the closer law are
+    rounded up.
     """
     first: tuple[Law, float, float] | None = None
-    for law in dict.fromkeys(map(_least, laws)):
+    for law in dict.fromkeys(map(_widest, laws)):
         low, high = delta_interval(law, size=size, epsilon=epsilon, decide=decide, both=both)
         if high <= decide:
             return law, low, high
         first = first or (law, low, high)
     if first is None:
-        raise Misuse("a promise is replayed by at least one law")
+        raise Misuse("`laws` must name at least one law")
     return first
 
 
-def _least(law: Law) -> Law:
-    """Give any mechanism's law for a clone bound, which holds for any mechanism and is larger."""
+def _widest(law: Law) -> Law:
+    """Replace a clone bound by the law of any mechanism, which is smaller and also holds."""
     match law:
         case Clones():
             return AnyLdp(epsilon=law.epsilon)
@@ -401,7 +94,7 @@ def _least(law: Law) -> Law:
 
 
 def _below(law: Law, size: int, epsilon: float, delta: float) -> float:
-    """Find an ε, not far below, at which the bound is certainly above δ; zero if none is found."""
+    """Find a slightly smaller ε at which the bound is certainly above δ; zero if there is none."""
     for step in (3e-6, 3e-5, 3e-4, 3e-3, 3e-2, 0.3):
         low = epsilon * (1 - step)
         if delta_interval(law, size=size, epsilon=low, decide=delta)[0] > delta:
@@ -412,28 +105,28 @@ def _below(law: Law, size: int, epsilon: float, delta: float) -> float:
 def delta_interval(
     law: Law, *, size: int, epsilon: float, decide: float, both: bool = True
 ) -> tuple[float, float]:
-    """Enclose the right-hand side of (*) at ε_c for a law, the worst pair of its values.
+    """Enclose the right-hand side of (*) at ε_c, for the worst pair of values of a law.
 
     Args:
-        law: what one report tells.
+        law: the privacy law of one report.
         size: n, the honest people who are still anonymous.
         epsilon: ε_c.
-        decide: stop once it is known on which side of this number the result is.
-        both: give both ends with care; else the lower one only if the upper one is above.
+        decide: stop once the result is certainly above, or certainly not above, this number.
+        both: compute both ends closely; else the lower one only if the upper is above `decide`.
     """
     if epsilon >= law.epsilon:
         return 0.0, 0.0
     with ctx.workprec(_DIGITS):
         e = arb(epsilon).exp()
-        found = [
+        intervals = [
             enclose([(x - e * y, m) for x, y, m in atoms], size, decide, both=both)
             for atoms in _pairs(law)
         ]
-    return max(low for low, _ in found), min(1.0, max(high for _, high in found))
+    return max(low for low, _ in intervals), min(1.0, max(high for _, high in intervals))
 
 
 def _pairs(law: Law) -> list[list[Atom]]:
-    """Give the (R0/m, R1/m, m) of all reports, for pairs of values of which one is the worst."""
+    """Return the (R0/m, R1/m, m) of all reports, for pairs of values of which one is the worst."""
     if isinstance(law, OwnCoin):
         return [_silenced(atoms, arb(law.rate)) for atoms in _pairs(law.law)]
     if isinstance(law, Channel):
@@ -441,25 +134,25 @@ def _pairs(law: Law) -> list[list[Atom]]:
     if isinstance(law, Ratios):
         return [[(arb(x), arb(y), arb(m)) for x, y, m in law.atoms]]
     p = arb(law.epsilon).exp()
-    found = _sides(p, 1 / (p + 1))
+    atoms = _sides(p, 1 / (p + 1))
     match law:
         case Clones():
             scale = 2 * p / (p + 1)
-            found = [(scale * x, scale * y, m) for x, y, m in _sides(p, 1 / (2 * p))]
+            atoms = [(scale * x, scale * y, m) for x, y, m in _sides(p, 1 / (2 * p))]
         case TwoLevel():
             flat, deep = _parts(law, p)
             if flat >= 0:
-                found = [*_sides(p, arb(law.apart)), (arb(1), arb(1), flat), (p, p, deep)]
+                atoms = [*_sides(p, arb(law.apart)), (arb(1), arb(1), flat), (p, p, deep)]
         case Fieldwise():
-            found = _product(law)
-    return [found]
+            atoms = _product(law)
+    return [atoms]
 
 
 def _silenced(atoms: list[Atom], rate: Ball) -> list[Atom]:
-    """Let people be silent, which is one more report that tells nothing."""
-    tells = [(x, y, rate * m) for x, y, m in atoms if not x == y == 1]
+    """Add silence, one more report that reveals nothing."""
+    spoken = [(x, y, rate * m) for x, y, m in atoms if not x == y == 1]
     flat = sum((rate * m for x, y, m in atoms if x == y == 1), 1 - rate)
-    return [*tells, (arb(1), arb(1), flat)]
+    return [*spoken, (arb(1), arb(1), flat)]
 
 
 def _sides(p: Ball, side: Ball) -> list[Atom]:
@@ -467,7 +160,7 @@ def _sides(p: Ball, side: Ball) -> list[Atom]:
 
 
 def _parts(law: TwoLevel, p: Ball) -> tuple[Ball, Ball]:
-    """Give the chances of the values 1 - e and p(1 - e) of G, as `pairs` does."""
+    """Return the chances of the values 1 - e and p(1 - e) of G, as `laws.pair` does."""
     cap, apart, kernel = (arb(x) for x in (max(law.cap, law.apart), law.apart, law.kernel))
     if not kernel <= cap - apart:
         kernel = cap - apart
@@ -476,7 +169,7 @@ def _parts(law: TwoLevel, p: Ball) -> tuple[Ball, Ball]:
 
 
 def _product(law: Fieldwise) -> list[Atom]:
-    """Multiply the fields; alike fields are counted together."""
+    """Multiply the fields; equal fields are counted together."""
     any_law = _sides(arb(law.epsilon).exp(), 1 / (arb(law.epsilon).exp() + 1))
     kinds = list(dict.fromkeys(law.laws))
     ratios = [arb(kind.epsilon).exp() for kind in kinds]
@@ -512,8 +205,315 @@ def _power(ratios: list[Ball], counts: Iterable[int]) -> Ball:
 
 
 def _channel(law: Channel) -> Iterable[list[Atom]]:
-    """Take the least chance of each report as the blanket, and list all pairs of values."""
+    """Use the least chance of each report as the blanket, and list all pairs of values."""
     blanket = [min(column) for column in zip(*law.matrix, strict=True)]
-    for one, two in itertools.permutations(dict.fromkeys(law.matrix), 2):
-        rows = Counter(zip(one, two, blanket, strict=True))
+    for row, other in itertools.permutations(dict.fromkeys(law.matrix), 2):
+        rows = Counter(zip(row, other, blanket, strict=True))
         yield [(arb(x) / m, arb(y) / m, arb(m) * many) for (x, y, m), many in rows.items()]
+
+
+# -- enclosures of E[(G_1 + ... + G_n)_+]/n
+
+# Widths of the noise over 1/c, tried in turn until the promise is decided.
+_WIDTHS: Final = (0.008, 0.002, 0.0005)
+# Standard deviations of the sum between images, and at which multiples of c these are bounded.
+_APART: Final = 13.0
+_RATIOS: Final = (0.1, 0.4, 0.8, 1.2, 1.6, 2.5)
+# Clones on either side up to which their numbers are summed one by one.
+_ROWS: Final = 50_000
+# Ways to draw a few values up to which all outcomes are listed.
+_OUTCOMES: Final = 30_000
+# Values drawn less often than this are counted one by one where counting all is too long.
+_RARE: Final = 40.0
+# Terms past which an integral is quicker.
+_TERMS: Final = 300_000
+# Minus the log of the chance of leaving a window of their counts.
+_TAIL: Final = 90.0
+
+
+def enclose(draws: Draws, size: int, decide: float, *, both: bool = True) -> tuple[float, float]:
+    """Enclose E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, otherwise zero.
+
+    Without `both` the lower end may be zero once the upper end is at most `decide`.
+    """
+    draws = [(value, mass) for value, mass in draws if not mass == 0]  # noqa: SIM201 - balls
+    if all(value <= 0 for value, _ in draws):
+        return 0.0, 0.0
+    # One draw this low makes every sum negative, so a lower value makes no difference.
+    floor = -size * max(value for value, _ in draws)
+    draws = [(max(value, floor), mass) for value, mass in draws]
+    some = sum((mass for _, mass in draws), arb(0))
+    even = len(draws) == 2 and draws[0][1].overlaps(draws[1][1])
+    if even and size * some < _ROWS:
+        return _ends(_by_rows(draws, size))
+    return (
+        _by_counts(draws, [], size, decide)
+        or _by_counts(*_split(draws, size), size, decide)
+        or _by_integral(draws, size, decide, both=both)
+    )
+
+
+def _split(draws: Draws, size: int) -> tuple[Draws, Draws]:
+    rare = [draw for draw in draws if size * draw[1] < _RARE]
+    return rare, [draw for draw in draws if not size * draw[1] < _RARE]
+
+
+def _by_integral(draws: Draws, size: int, decide: float, *, both: bool) -> tuple[float, float]:
+    values = np.array([float(value.mid()) for value, _ in draws])
+    masses = np.array([float(mass.mid()) for _, mass in draws])
+    c = hockey_stick.saddle(values, masses, size=size)
+    none = (1 - _whole(draws)) ** size
+    low, high = 0.0, math.inf
+    for width in _WIDTHS:
+        single, images = _smoothed(draws, size, c=c, width=width)
+        # If every draw is zero, the sum is zero, and so is its positive part.
+        high = min(high, _ends(single - none * _noise() * width / c / size)[1])
+        if high <= decide and not both:
+            break
+        double, _ = _smoothed(draws, size, c=c, width=2 * width)
+        low = max(low, _ends(2 * single - double - 2 * images)[0])
+        if not low <= decide < high:
+            break
+    return low, max(low, high)
+
+
+def _whole(draws: Draws) -> Ball:
+    return sum((mass for _, mass in draws), arb(0))
+
+
+def _noise() -> Ball:
+    """Return E[X_+] of a sum of 16 variables that are uniform on [-1/2, 1/2]."""
+    half = UNIFORMS // 2
+    terms = ((-1) ** j * math.comb(UNIFORMS, j) * (half - j) ** (UNIFORMS + 1) for j in range(half))
+    return arb(sum(terms)) / math.factorial(UNIFORMS + 1)
+
+
+def _ends(ball: Ball) -> tuple[float, float]:
+    if not ball.is_finite():
+        return 0.0, math.inf
+    low, high = float(ball.lower()), float(ball.upper())
+    return max(0.0, math.nextafter(low, -1)), math.nextafter(high, math.inf)
+
+
+def _most(rare: Draws, size: int, close: float) -> tuple[int, Ball]:
+    """Return a number of rare draws past which the expectation is small, and enclose the rest.
+
+    E[K; K > k] = n s P[Bin(n - 1, s) >= k] ≤ n s (n s)^k/k! for K ~ Bin(n, s) such draws.
+    """
+    top = max(value for value, _ in rare)
+    mean = size * _whole(rare)
+    most = min(size, math.ceil(float(mean.upper())))
+    while most < min(size, 300):
+        cut = top * mean * mean**most / arb(most).fac()
+        if cut < close:
+            return most, arb(0, 1) * cut / size
+        most += 1
+    return most, arb(0) if most == size else arb("inf")
+
+
+def _by_counts(rare: Draws, common: Draws, size: int, decide: float) -> tuple[float, float] | None:
+    """Sum over the counts of each rare value; None if there are too many counts."""
+    if len(common) > 1 or not any(value > 0 for value, _ in rare):
+        return None
+    most, cut = _most(rare, size, 1e-8 * decide * size)
+    if math.comb(min(most, 300) + len(rare), len(rare)) > _OUTCOMES or not cut.is_finite():
+        return None
+    left = 1 - _whole(rare)
+    value, mass = common[0] if common else (arb(0), arb(0))
+    rest = _Rest(value, mass / left, 1e-10 * decide)
+    powers = [[mass**k / arb(k).fac() for k in range(most + 1)] for _, mass in rare]
+    total_excess, ways = cut * size, arb(1)
+    for total in range(most + 1):
+        ways *= size - total + 1 if total else 1
+        chances = ways * left ** (size - total)
+        for counts in _compositions(total, len(rare)):
+            offset = sum((k * v for k, (v, _) in zip(counts, rare, strict=True)), arb(0))
+            chance = math.prod(row[k] for row, k in zip(powers, counts, strict=True)) * chances
+            total_excess += chance * rest.excess(offset, size - total, chance)
+        if rest.terms > _TERMS:
+            return None
+    return _ends(total_excess / size)
+
+
+@dataclass
+class _Rest:
+    """The count T ~ Bin(n, chance) of the one common value, and E[(x + value T)_+]."""
+
+    value: Ball
+    chance: Ball
+    close: float
+    terms: int = 0
+
+    def excess(self, x: Ball, size: int, weight: Ball) -> Ball:
+        """Enclose E[(x + value T)_+], more closely for a larger weight."""
+        if self.value == 0 or size == 0:
+            return x.nonnegative_part()
+        turn = -x / self.value  # the T at which it is zero
+        mean = x + size * self.chance * self.value
+        if (self.value < 0 and turn >= size) or (self.value > 0 and turn <= 0):
+            return mean
+        if (self.value < 0 and turn <= 0) or (self.value > 0 and turn >= size):
+            return arb(0)
+        upper = bool(turn > size * self.chance)  # the side of T on which the sum is small
+        small = self._side(turn, size, weight, upper=upper)
+        return small if upper == bool(self.value > 0) else mean + small
+
+    def _side(self, turn: Ball, size: int, weight: Ball, *, upper: bool) -> Ball:
+        """Enclose |value| E[(T - turn)_+], or of turn - T, where that is the rarer side."""
+        scale, close = abs(self.value), self.close * size
+        tail = scale * size * _chernoff(size, self.chance, turn)
+        if tail * weight < close:
+            return arb(0, 1) * tail
+        step = 1 if upper else -1
+        count = math.floor(float(turn.mid())) + (1 if upper else 0)
+        point = _point(arb(size), self.chance, count) if 0 <= count <= size else arb(0)
+        odds = self.chance / (1 - self.chance)
+        expected = arb(0, 1) * turn.rad()
+        while 0 <= count <= size:
+            self.terms += 1
+            far = (count - turn) * step
+            expected += point * far.nonnegative_part()
+            ratio = (arb(size - count) / (count + 1)) * odds
+            if not upper:
+                ratio = arb(count) / (size - count + 1) / odds
+            # Ratios fall from here on, so the rest is below a geometric series.
+            if self.terms % 64 == 0 and ratio < 1:
+                left = point * ratio * ((far + 1) / (1 - ratio) + ratio / (1 - ratio) ** 2)
+                if scale * left * weight < close:
+                    return scale * (expected + arb(0, 1) * left)
+            point *= ratio
+            count += step
+        return scale * expected
+
+
+def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """List the ways to write a number as an ordered sum of `parts` others."""
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(total + 1):
+        for rest in _compositions(total - first, parts - 1):
+            yield (first, *rest)
+
+
+def _by_rows(draws: Draws, size: int) -> Ball:
+    """Enclose E[(vA - wB)_+]/n exactly, for counts A and B of equal chances, given C = A + B.
+
+    E[(A - t)_+] = (C/2 - t) P[A >= k] + (k/2) P[A = k] for the least whole k above t.
+    """
+    (value, side), (other, _) = draws
+    up, down = (value, other) if value > other else (other, value)
+    step, chance = up - down, 2 * side
+    low, high, cut = _window(chance, size)
+    mass = _point(arb(size), chance, low) if low else (1 - chance) ** size
+    k, at_k, tail = 0, arb(1) if low == 0 else arb(0), arb(1)
+    total = arb(0)
+    for clones in range(low, high + 1):
+        t = -down * clones / step
+        first = math.floor(float(t.mid())) + 1
+        if clones == low and low:
+            k, at_k, tail = _tail(clones, first)
+        elif clones > low:
+            before = at_k * k / (clones - k) if k < clones else arb(0)  # P[A = k-1] of C - 1
+            if k == clones:
+                before = arb(2) ** (1 - clones)
+            tail, at_k = tail + before / 2, (at_k + before) / 2
+        while k < first and k <= clones:
+            tail, at_k, k = tail - at_k, at_k * (clones - k) / (k + 1), k + 1
+        excess = (arb(clones) / 2 - t) * tail + arb(k) / 2 * at_k
+        total += mass * (excess + arb(0, 1) * t.rad())
+        mass *= (size - clones) * chance / ((clones + 1) * (1 - chance))
+    return (step * total + arb(0, 1) * up * cut) / size
+
+
+def _window(chance: Ball, size: int) -> tuple[int, int, Ball]:
+    """Return a range for C ~ Bin(n, chance), and a bound on E[C; C outside], by Chernoff."""
+    mean = size * float(chance.mid())
+    reach = _TAIL / 3 + math.sqrt(_TAIL**2 / 9 + 2 * mean * _TAIL)
+    low, high = max(0, math.floor(mean - reach)), min(size, math.ceil(mean + reach))
+    cut = arb(0)
+    if low:
+        cut += low * _chernoff(size, chance, arb(low))
+    if high < size:
+        cut += size * _chernoff(size, chance, arb(high))
+    return low, high, cut
+
+
+def _chernoff(size: int, chance: Ball, count: Ball) -> Ball:
+    """Bound P[C <= count] below the mean, or P[C >= count] above it, by their divergence."""
+    share = count / size
+    log = share * (share / chance).log() + (1 - share) * ((1 - share) / (1 - chance)).log()
+    return (-size * log).exp()
+
+
+def _point(draws: Ball, chance: Ball, k: int) -> Ball:
+    """Return P[Bin(draws, chance) = k]."""
+    ways = (draws + 1).lgamma() - arb(k + 1).lgamma() - (draws - k + 1).lgamma()
+    return (ways + k * chance.log() + (draws - k) * (1 - chance).log()).exp()
+
+
+def _tail(draws: int, k: int) -> tuple[int, Ball, Ball]:
+    """Return k, P[A = k] and P[A >= k] for A ~ Bin(draws, 1/2)."""
+    if k > draws:
+        return k, arb(0), arb(0)
+    at_k = _point(arb(draws), arb(0.5), k)
+    total, term = arb(0), at_k
+    for j in range(k, draws + 1):
+        total += term
+        term *= arb(draws - j) / (j + 1)
+    return k, at_k, total
+
+
+def _smoothed(draws: Draws, size: int, *, c: float, width: float) -> tuple[Ball, Ball]:
+    """Enclose E[(S + hX)_+]/n with its images, and bound the images, which are at least zero.
+
+    X is a sum of 16 uniform variables, h = width/c. Both are a sum over points (Statement 28).
+    """
+    grown = [mass * (c * value).exp() for value, mass in draws]
+    whole = 1 - _whole(draws) + sum(grown, arb(0))  # M(c)
+    turns = [c * value for value, _ in draws]
+    shares = [mass / whole for mass in grown]
+    spread = sum(float(x * t * t) for x, t in zip(shares, turns, strict=True))
+    spread -= sum(float(x * t) for x, t in zip(shares, turns, strict=True)) ** 2
+    reach = _APART * math.sqrt(max(0.0, size * spread) + UNIFORMS / 12 * width**2) + 8
+    step, end = 2 * math.pi / reach, END / width
+    half, integral = arb(width) / 2, arb(0)
+    far = arb(0, half.cosh() ** UNIFORMS * math.exp(1 - _TAIL))
+    for k, ratio in enumerate(_ratios(turns, shares, step, math.ceil(end / step) + 1)):
+        if size * math.log(float(abs(ratio).upper()) + 1e-300) < -_TAIL:
+            integral += far  # |sinh(x + iy)/(x + iy)| ≤ cosh x
+            continue
+        z = acb(1, k * arb(step))
+        kernel = ((z * half).sinh() / (z * half)) ** UNIFORMS / (z * z)
+        term = (ratio**size * kernel).real
+        integral += term if k else term / 2
+    past = (half.cosh() / (half * end)) ** UNIFORMS / ((UNIFORMS + 1) * end)
+    total = step * integral + arb(0, past)
+    images = [_image(draws, size, c=c, width=width, ratio=x, at=step) for x in _RATIOS]
+    sides = (images[: len(images) // 2], images[len(images) // 2 :])
+    least = (min(side, key=lambda x: float(x.upper())) for side in sides)
+    return whole**size / (arb.pi() * c * size) * total, sum(least, arb(0))
+
+
+def _ratios(turns: list[Ball], shares: list[Ball], step: float, points: int) -> Iterator[Any]:
+    """Return M(c + ick)/M(c) at multiples of a step, by a product of two matrices."""
+    row = math.isqrt(points) + 1
+    none, unit = 1 - sum(shares, arb(0)), acb(0, arb(step))
+    first = [[(unit * k * turn).exp() for turn in turns] for k in range(row)]
+    rows = math.ceil(points / row)
+    both = list(zip(turns, shares, strict=True))
+    start = [[share * (unit * row * k * turn).exp() for k in range(rows)] for turn, share in both]
+    product = acb_mat(first) * acb_mat(start)
+    return (product[k % row, k // row] + none for k in range(points))
+
+
+def _image(draws: Draws, size: int, *, c: float, width: float, ratio: float, at: float) -> Ball:
+    """Bound what all images on one side add to the sum: e^(cx) E[(S + hX - x)_+] at 2πk/(c step).
+
+    E[(Y - x)_+] ≤ e^(-lx) E[e^(lY)]/(el) for every l > 0, here l = ratio c.
+    """
+    grown = sum((mass * ((ratio * c * value).exp() - 1) for value, mass in draws), arb(1))
+    half = arb(width) * ratio / 2
+    noise = (half.sinh() / half) ** UNIFORMS
+    falls = (-abs(arb(ratio) - 1) * 2 * arb.pi() / arb(at)).exp()
+    return grown**size * noise * falls / (1 - falls) / (arb(1).exp() * ratio * c * size)

@@ -1,10 +1,12 @@
-"""What many rounds cost together: the privacy loss of a round as a distribution, and its sums.
+"""Privacy cost of many rounds: the privacy loss of a round as a distribution, and its sums.
 
 A round's curve δ(ε) belongs to one pair of distributions, so rounds compose by adding privacy
-losses. Values and reports may depend on earlier rounds; each round's law and crowd must not. Where
-they may, use `budget`, as the ledger does. Losses are kept on a grid. They are made from points of
-the curve by connecting the dots and are added by plain convolution, and each step can only raise δ.
-`exchange` hands losses to Google's dp-accounting and takes them from there.
+losses. Values and reports may depend on earlier rounds; each round's law and crowd must not. If
+they do, use `privacy_filter`, as the ledger does. Losses lie on a grid: `connect` derives them from
+points of the curve, and plain convolution adds them. Each step can only raise δ. The last part of
+the file exchanges losses with Google's dp-accounting. All of it is about replacing one person's
+value; a distribution of losses for adding or removing a person is rejected, because the two do not
+add up.
 """
 
 import math
@@ -38,9 +40,9 @@ Array = NDArray[np.float64]
 Kinds: TypeAlias = Sequence[tuple[Law, int, int]]
 """Rounds of different kinds: the law, the crowd, and how many of each kind."""
 
-# Mass that may be moved to an infinite loss whenever a distribution is cut; far below any δ.
+# Mass that a cut may move to an infinite loss; far below any δ.
 _CUT: Final = 1e-18
-# Mass at the low end that may be given a larger loss, which hardly changes δ.
+# Mass at the low end that a cut may move to a larger loss; this hardly changes δ.
 _LOW: Final = 1e-13
 # Points of a curve per spread of its losses, and per distance from zero.
 _FINE: Final = 24
@@ -72,7 +74,7 @@ class Losses:
         return min(1.0, (self.infinite + float(self.mass @ gain)) * (1 + 1e-12))
 
     def epsilon(self, delta: float) -> float:
-        """Find the least ε whose δ is not above the given one, rounded up; infinite if none is."""
+        """Find the least ε whose δ is at most the given one, rounded up; infinite if none is."""
         check_delta(delta)
         good = max(0.0, (self.first + self.mass.size) * self.step)
         if self.delta(good) > delta:
@@ -84,7 +86,7 @@ class Losses:
     def then(self, other: Self) -> Self:
         """Compose with another distribution on the same grid."""
         if self.step != other.step:
-            raise Misuse(f"losses on grids of {self.step} and {other.step} do not add up")
+            raise Misuse(f"losses with `step` {self.step} and {other.step} do not add up; use one")
         joint = replace(
             self,
             first=self.first + other.first,
@@ -106,7 +108,7 @@ class Losses:
         return self if whole is None else whole
 
     def _cut(self) -> Self:
-        """Cut the tails: very large losses become infinite, very small ones the least one kept."""
+        """Cut the tails: very large losses become infinite, very small ones the least left."""
         below = np.cumsum(self.mass)
         above = np.cumsum(self.mass[::-1])
         low = int(np.searchsorted(below, _LOW, side="right"))
@@ -120,7 +122,7 @@ class Losses:
         return replace(self, first=self.first + low, mass=mass, infinite=self.infinite + lost)
 
     def to_dp_accounting(self) -> "PrivacyLossDistribution":
-        """Give the same losses as a distribution of Google's dp-accounting, to compose there.
+        """Convert the losses to a distribution of Google's dp-accounting, to compose there.
 
         It is pessimistic, symmetric and for replace-one adjacency; compose it only with
         distributions of the same adjacency and grid.
@@ -129,7 +131,7 @@ class Losses:
             from dp_accounting.pld import pld_pmf, privacy_loss_distribution  # noqa: PLC0415 - extra
         except ImportError as error:
             raise Misuse(
-                "handing losses over needs dp-accounting: pip install 'coatcheck[accounting]'"
+                "converting losses needs dp-accounting: pip install 'coatcheck[accounting]'"
             ) from error
         pmf = pld_pmf.DensePLDPmf(
             self.step, self.first, self.mass.copy(), self.infinite, pessimistic_estimate=True
@@ -140,18 +142,18 @@ class Losses:
 def losses(
     law: Law, *, crowd: int, step: float, sampled: float = 1.0, reach: float = math.inf
 ) -> Losses:
-    """Give the privacy loss of one round in a crowd of honest, anonymous people.
+    """Return the privacy loss of one round in a crowd of honest, anonymous people.
 
     Args:
-        law: what one report tells; wrap it in `OwnCoin` if each person tosses a coin first.
+        law: the privacy law of one report; wrap it in `OwnCoin` if each person tosses a coin first.
         crowd: n', the person included; with coins, everybody who tossed one.
-        step: the grid of losses; a hundredth of the round's ε is fine, a coarser one is safe.
+        step: the grid of losses; a hundredth of the round's ε is close, a coarser grid is safe.
         sampled: the crowd as a share of the population from which it is drawn, without
-            replacement. *Assumes:* it is drawn afresh and independently for each round, nobody in
-            the population is corrupted (corrupted people know whether they were drawn, which tells
-            the share of the honest), and nobody but the sampler and the sampled learns who was
-            drawn. If not, leave it at 1 and compose only the rounds that a person was in.
-        reach: the largest loss to tell from an infinite one.
+            replacement. *Assumes:* each round draws it independently, nobody in the population is
+            corrupted (corrupted people know whether they were drawn, which reveals the share of
+            the honest), and only the sampler and the sampled people learn the sample. If not,
+            leave it at 1 and compose only the rounds that a person was in.
+        reach: losses above this count as infinite.
     """
     return _losses(law, crowd, step, sampled=sampled, reach=reach, fine=_FINE)
 
@@ -159,15 +161,15 @@ def losses(
 def _losses(
     law: Law, crowd: int, step: float, *, sampled: float, reach: float, fine: int
 ) -> Losses:
-    """Give the loss of one round from so many points of its curve per spread of its losses."""
-    check_share(sampled, "a sampled share")
+    """Return the loss of one round, from `fine` points of its curve per spread of its losses."""
+    check_share(sampled, "`sampled`")
     if not (isinstance(step, Real) and math.isfinite(step) and step > 0):
-        raise Misuse(f"a grid of losses needs a positive step, not {step}")
+        raise Misuse(f"`step` must be a positive number, not {step}")
     anonymous(crowd=crowd)
-    one = pair(law)
-    local = one.epsilon
+    worst = pair(law)
+    local = worst.epsilon
     most = math.log1p(sampled * math.expm1(local))
-    apart = min(sampled * math.sqrt(one.noise / crowd) / fine, most / _FAR)
+    apart = min(sampled * math.sqrt(worst.noise / crowd) / fine, most / _FAR)
     at: list[int] = []
     deltas: list[float] = []
     for knot in knots(math.ceil(min(most, reach) / step), max(1, int(apart / step))):
@@ -181,7 +183,7 @@ def _losses(
 
 
 def knots(last: int, apart: int) -> list[int]:
-    """Choose grid points: so far apart near zero, and farther and farther out."""
+    """Choose grid points: `apart` steps apart near zero, and farther apart farther out."""
     at = [0]
     while at[-1] < last:
         at.append(min(last, at[-1] + max(apart, at[-1] // _FAR)))
@@ -214,7 +216,7 @@ def connect(at: list[int], deltas: list[float], step: float) -> Losses:
 
 
 def _above(x: list[float], y: list[float], i: int, j: int, k: int) -> bool:
-    """Say whether the middle of three points is on or above the line through the others."""
+    """Return whether the middle of three points is on or above the line through the others."""
     return (y[j] - y[i]) * (x[k] - x[i]) >= (y[k] - y[i]) * (x[j] - x[i])
 
 
@@ -245,23 +247,23 @@ def compose_all(rounds: Kinds, *, delta: float, sampled: float = 1.0) -> float:
 
 
 def all_losses(rounds: Kinds, *, delta: float, sampled: float = 1.0) -> Losses:
-    """Give the privacy loss of different rounds together, on a grid that is fine enough for a δ."""
+    """Return the privacy loss of different rounds together, on a grid fine enough for a δ."""
     check_delta(delta)
-    check_share(sampled, "a sampled share")
+    check_share(sampled, "`sampled`")
     for _, _, count in rounds:
         check_rounds(count)
     parts = [amplify(law, crowd=n, delta=delta).epsilon for law, n, _ in rounds]
-    parts = [math.log1p(sampled * math.expm1(max(1e-9, one))) for one in parts]
-    whole = math.sqrt(sum(k * one * one for one, (_, _, k) in zip(parts, rounds, strict=True)))
-    # A thousandth of the sum, and well below what one round adds to it, if that is not nothing.
+    parts = [math.log1p(sampled * math.expm1(max(1e-9, part))) for part in parts]
+    whole = math.sqrt(sum(k * part**2 for part, (_, _, k) in zip(parts, rounds, strict=True)))
+    # A thousandth of the sum, and well below what one round adds to it, unless that is zero.
     step = min(whole / 1000, min(parts, default=1.0) / 40)
     step = max(step, 1e-12, *(pair(law).epsilon / 40_000 for law, _, _ in rounds))
     joint: Losses | None = None
     for law, crowd, count in rounds:
-        some = losses(law, crowd=crowd, step=step, sampled=sampled).times(count)
-        joint = some if joint is None else joint.then(some)
+        kind = losses(law, crowd=crowd, step=step, sampled=sampled).times(count)
+        joint = kind if joint is None else joint.then(kind)
     if joint is None:
-        raise Misuse("there is at least 1 round")
+        raise Misuse("`rounds` must list at least one kind of round")
     return joint
 
 
@@ -274,7 +276,7 @@ def calibrate_rounds(
     rounds: int,
     sampled: float = 1.0,
 ) -> float:
-    """Find the largest local ε per round with which `rounds` of them keep a total (ε, δ).
+    """Find the largest local ε per round at which `rounds` rounds together keep (ε, δ).
 
     *Assumes:* the same as `compose`: nobody in a sampled population is corrupted.
     """
@@ -286,11 +288,11 @@ def calibrate_rounds(
     def excess(point: float, /, *, fine: bool) -> float:
         step = epsilon / (600 if fine else 150)
         points = _FINE if fine else _FINE // 4
-        one = _losses(make(point), crowd, step, sampled=sampled, reach=epsilon + 6, fine=points)
-        found = one.delta(epsilon)
-        if found <= delta:  # if one round is too much, the sum need not be known
-            found = one.times(rounds).delta(epsilon)
-        return max(-700.0, math.log(found / delta + 1e-320))
+        single = _losses(make(point), crowd, step, sampled=sampled, reach=epsilon + 6, fine=points)
+        total = single.delta(epsilon)
+        if total <= delta:  # otherwise one round is too much already
+            total = single.times(rounds).delta(epsilon)
+        return max(-700.0, math.log(total / delta + 1e-320))
 
     most = min(EPSILON, epsilon + math.log(crowd) + 4)
 
@@ -302,7 +304,8 @@ def calibrate_rounds(
     return root(excess, good=epsilon / rounds, bad=most, start=start)
 
 
-# HOUSE-DOC accounting.exchange: "Losses for other accountants: from Google's dp-accounting, and as a Rényi curve.\n\n`Losses.to_dp_accounting` goes the other way. All of it is about replacing one person's value; a\ndistribution of losses for adding or removing a person is refused, because the two do not add up.\n"
+# -- exchange with other accountants: from dp-accounting, and as a Rényi curve
+
 REPLACE_ONE: Final = "replace-one"
 _ORDER: Final = 256.0
 
@@ -310,44 +313,44 @@ _ORDER: Final = 256.0
 def from_dp_accounting(
     source: "PrivacyLossDistribution | PLDAccountant", *, adjacency: str | None = None
 ) -> Losses:
-    """Take losses from dp-accounting, to compose them with rounds on the same grid.
+    """Convert losses from dp-accounting, to compose them with rounds on the same grid.
 
     Args:
-        source: an accountant, which knows its adjacency, or a distribution of privacy losses,
+        source: an accountant, which states its adjacency, or a distribution of privacy losses,
             which does not.
-        adjacency: of a distribution: "replace-one", stated by you.
+        adjacency: "replace-one" for a distribution.
 
-    *Assumes:* the distribution is right. dp-accounting composes by Fourier transforms, which may
+    *Assumes:* the distribution is correct. dp-accounting composes by Fourier transforms, which may
     hide a δ below about 1e-12.
     """
     relation = getattr(source, "neighboring_relation", None)
     if relation is not None:
         stated = str(relation.name).lower().replace("_", "-")
         if adjacency is not None and adjacency != stated:
-            raise Misuse(f"the accountant is for {stated} adjacency, not for {adjacency}")
+            raise Misuse(f"the accountant has {stated} adjacency, not {adjacency}")
         adjacency = stated
     if adjacency is None:
         raise Misuse(
-            "a distribution of losses does not say which people differ: if it was made for "
-            "replacing one person's value, say adjacency='replace-one'"
+            "a distribution of losses does not state its adjacency: if it is for replacing one "
+            "person's value, pass adjacency='replace-one'"
         )
     if adjacency != REPLACE_ONE:
         raise Misuse(
             f"losses for {adjacency} adjacency do not add up with rounds, which are for "
-            "replace-one: make the distribution for that relation"
+            "replace-one; compute the distribution for replace-one"
         )
-    found: Any = getattr(source, "_pld", source)
-    sides: list[Any] = [getattr(found, name, None) for name in ("_pmf_remove", "_pmf_add")]
+    distribution: Any = getattr(source, "_pld", source)
+    sides: list[Any] = [getattr(distribution, name, None) for name in ("_pmf_remove", "_pmf_add")]
     if None in sides:
-        raise Misuse(f"{type(source).__name__} is no distribution of losses of dp-accounting")
-    if not all(side._pessimistic_estimate for side in sides):  # noqa: SLF001 - it has no other way
-        raise Misuse("these losses are rounded down: make a pessimistic estimate")
+        raise Misuse(f"`source` must be from dp-accounting, not a {type(source).__name__}")
+    if not all(side._pessimistic_estimate for side in sides):  # noqa: SLF001 - no public way
+        raise Misuse("these losses are rounded down; compute a pessimistic estimate")
     step, last = 0.0, 1
     for side in (side.to_dense_pmf() for side in sides):
-        step = side._discretization  # noqa: SLF001 - it has no other way
-        last = max(last, side._lower_loss + side.size)  # noqa: SLF001 - it has no other way
+        step = side._discretization  # noqa: SLF001 - no public way
+        last = max(last, side._lower_loss + side.size)  # noqa: SLF001 - no public way
     at = list(range(last + 1))
-    deltas = np.clip(found.get_delta_for_epsilon([step * one for one in at]), 0.0, 1.0)
+    deltas = np.clip(distribution.get_delta_for_epsilon([step * knot for knot in at]), 0.0, 1.0)
     return connect(at, [float(delta) for delta in deltas], step)
 
 
@@ -356,11 +359,12 @@ def renyi(
 ) -> list[float]:
     """Bound the Rényi divergence of rounds at each order, from above.
 
-    It holds for replacing one person's value, in both directions. Rounds add up at a fixed order
-    even if later ones depend on what earlier ones gave, as long as each has this law and crowd.
+    The bound is for replacing one person's value, in both directions. Rounds add up at a fixed
+    order, even if later rounds depend on the results of earlier ones, as long as each has this
+    law and crowd.
 
     Args:
-        law: what one report tells.
+        law: the privacy law of one report.
         crowd: n', honest and anonymous, the person included.
         orders: each above 1 and at most 256.
         rounds: how many.
@@ -368,41 +372,41 @@ def renyi(
     """
     orders = [_order(order) for order in orders]
     check_rounds(rounds)
-    check_share(sampled, "a sampled share")
-    size, one = anonymous(crowd=crowd), pair(law)
+    check_share(sampled, "`sampled`")
+    size, worst = anonymous(crowd=crowd), pair(law)
     if not orders:
         return []
-    most = math.log1p(sampled * math.expm1(one.epsilon))
+    most = math.log1p(sampled * math.expm1(worst.epsilon))
     if most <= 0:
         return [0.0] * len(orders)
-    spread = sampled * math.sqrt(one.noise / size) / 24
+    spread = sampled * math.sqrt(worst.noise / size) / 24
     last = math.ceil(40 * most / min(spread, most / 40))
     step = most / last
-    # Far tails count for so much at a high order that they are worked out, not cut off.
+    # Far tails weigh so much at a high order that they are computed, not cut off.
     tail = min(650.0, 50 + 2 * max(orders) * most)
     at = knots(last, 40)
     deltas = [
         sampled
         * hockey_stick.upper(
-            one,
+            worst,
             size=size,
             epsilon=math.log1p(math.expm1(min(most, knot * step)) / sampled),
             tail=tail,
         )
         for knot in at[:-1]
     ]
-    # No loss is above the local one.
+    # No loss exceeds the local one.
     joint = connect(at, [*deltas, 0.0], step)
     from scipy.special import logsumexp  # noqa: PLC0415 - only here, and slow to load
 
     with np.errstate(divide="ignore"):
         logs = np.log(joint.mass)
     loss = (joint.first + np.arange(joint.mass.size)) * step
-    found = [float(logsumexp(logs + (order - 1) * loss)) / (order - 1) for order in orders]
-    return [rounds * min(most, max(0.0, one) + 1e-12) * (1 + 1e-9) for one in found]
+    bounds = [float(logsumexp(logs + (order - 1) * loss)) / (order - 1) for order in orders]
+    return [rounds * min(most, max(0.0, bound) + 1e-12) * (1 + 1e-9) for bound in bounds]
 
 
 def _order(value: float) -> float:
     if not (isinstance(value, int | float) and 1 < value <= _ORDER):
-        raise Misuse(f"an order of Rényi divergence is above 1 and at most {_ORDER:g}, not {value}")
+        raise Misuse(f"each of `orders` must be above 1 and at most {_ORDER:g}, not {value}")
     return float(value)

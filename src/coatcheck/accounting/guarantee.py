@@ -1,7 +1,8 @@
-"""The promise to each member of a crowd: how private, against whom, and under which assumptions.
+"""The guarantee for each member of a crowd: ε and δ, against whom, and under which assumptions.
 
 This file also counts the people that a person hides among. Corrupted people, people whom the
-answers give away and people whose report never came hide nobody (paper, Theorem 1 and its proof).
+answers give away and people whose report did not arrive hide nobody (paper, Theorem 1 and its
+proof). `html_table` draws guarantees, plans, outcomes and ledgers in notebooks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,30 +14,12 @@ from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin
 from coatcheck.accounting.numerics import check_count
 from coatcheck.errors import Misuse
 
-
-# HOUSE-DOC accounting.notebook: 'Tables for notebooks: what plans, outcomes, guarantees and ledgers show as HTML.'
-def html_table(
-    caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, note: str = ""
-) -> str:
-    """Return a table without style of its own; the note is folded beneath it."""
-    top = f"<tr>{_cells('th', head)}</tr>" if head else ""
-    body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
-    more = (
-        f"<details><summary>in words</summary><pre>{escape(note)}</pre></details>" if note else ""
-    )
-    return f"<table><caption>{escape(caption)}</caption>{top}{body}</table>{more}"
-
-
-def _cells(kind: str, texts: Iterable[str]) -> str:
-    return "".join(f"<{kind}>{escape(text)}</{kind}>" for text in texts)
-
-
 METHODS: Final = ("closed-form", "clones-2021", "generic", "mechanism")
 ADJACENCY: Final = "replacing one person's value"
 _ALWAYS: Final = (
     "every honest person draws a report once, with the same randomizer and fresh one-time keys",
     "nobody but an honest shuffler learns who sent which report",
-    "who takes part, whose report is lost and who is corrupted is settled before anybody reports",
+    "who takes part, whose report is lost and who is corrupted is fixed before anybody reports",
 )
 _PROOF: Final = {
     "closed-form": "the printed equation of Feldman, McMillan and Talwar (2021)",
@@ -48,13 +31,13 @@ _PROOF: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """A promise replayed in interval arithmetic: what encloses the bound that it states.
+    """A promise replayed in interval arithmetic: numbers that enclose the bound that it states.
 
     Attributes:
-        low: an ε at which the bound is above δ for certain; zero if none was found.
-        high: an ε at which the bound is at most δ for certain: the promise itself if it holds.
+        low: an ε at which the bound is certainly above δ; zero if the search finds none.
+        high: an ε at which the bound is certainly at most δ: the promised one if it holds.
         delta_low: the bound on δ at the promised ε is at least this.
-        delta_high: it is at most this.
+        delta_high: the bound is at most this.
     """
 
     low: float
@@ -65,24 +48,24 @@ class Certificate:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Guarantee:
-    """What is promised to each person of a crowd; prints as a sentence.
+    """The promise to each person of a crowd; prints as a sentence.
 
     Attributes:
         epsilon: an upper bound on the privacy loss, rounded up.
-        delta: the chance with which it may be larger.
+        delta: the chance with which the loss may be larger.
         crowd: people in the group, the person included.
         corrupted: of these, how many work for the adversary.
         exposed: of these, how many the answers may give away to the adversary. ε is proven only
-            if who they are does not depend on the reports (see `caveat`).
+            if the reports do not decide who these people are (see `caveat`).
         lost: of these, how many did not report.
         traps: the part of δ that is the chance of a miscounted crowd, in a cascade of shufflers.
-        method: how the bound was found.
-        law: what one report tells on its own.
+        method: how the bound was computed.
+        law: the privacy law of one report.
         amplified: whether ε is below the local ε.
-        least: an ε that some data set reaches at this δ, if it was asked for and is known.
-        certificate: an enclosure of ε and δ without rounding errors, if it was asked for.
-        adjacency: what two neighboring worlds differ in.
-        open: whether anybody may hand in reports, as many as they like.
+        least: an ε that some data set reaches at this δ, if requested and known.
+        certificate: an enclosure of ε and δ without rounding errors, if requested.
+        adjacency: the difference between two neighboring data sets.
+        open: whether anybody may send reports, without limit.
     """
 
     epsilon: float
@@ -107,59 +90,61 @@ class Guarantee:
 
     @property
     def anonymous(self) -> int:
-        """The people to hide among, the person included."""
+        """The number of people to hide among, the person included."""
         return anonymous(
             crowd=self.crowd, corrupted=self.corrupted, exposed=self.exposed, lost=self.lost
         )
 
     def with_traps(self, chance: float, *, delta: float) -> "Guarantee":
-        """Give the same with the chance that a cascade's traps count wrongly, and δ in all."""
+        """Return a copy with the chance of a miscount by a cascade's traps, and the total δ."""
         return replace(self, traps=chance, delta=delta)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the promise relies on, one clause each; a count of zero has no clause."""
-        told = list(_ALWAYS)
+        clauses = list(_ALWAYS)
         if isinstance(self.law, OwnCoin):
             rate = f"{self.law.rate:g}"
-            told.append(f"each person reports with chance {rate}, by a coin of their own")
+            clauses.append(f"each person reports with chance {rate}, by a coin of their own")
         if self.traps:
-            told.append(
+            clauses.append(
                 "at least one shuffler of the cascade is honest, whatever the others and the "
                 f"server do (δ includes {rounded_up(self.traps)}, a miscount of its traps)"
             )
         if self.corrupted:
-            told.append(f"at most {self.corrupted:,} of them are corrupted")
+            clauses.append(f"at most {self.corrupted:,} of them are corrupted")
         if self.open:
-            told.append("nobody floods the round with reports of their own, as anybody may report")
+            clauses.append(
+                "nobody floods the round with reports of their own, as anybody may report"
+            )
         if self.lost:
-            told.append(f"at least {self.crowd - self.lost:,} of them report")
+            clauses.append(f"at least {self.crowd - self.lost:,} of them report")
         if self.exposed:
-            told.append(
+            clauses.append(
                 f"the answers give away at most {self.exposed:,} of them; who that is "
                 "does not depend on what anybody reported, and is not the person"
             )
-        return tuple(told)
+        return tuple(clauses)
 
     @property
     def caveat(self) -> str:
-        """What holds if an assumption that nobody can check fails; empty if there is none.
+        """What still holds if an assumption that nobody can check fails; empty if there is none.
 
-        Reports may decide whom the answers give away, and outsiders may flood an open round.
+        The reports may decide whom the answers give away; outsiders may flood an open round.
         """
-        local, told = rounded_up(self.local_epsilon), []
+        local, sentences = rounded_up(self.local_epsilon), []
         if self.open:
-            told.append(
+            sentences.append(
                 "Anybody may report in this round: against an outsider who floods it with reports "
                 f"of their own, only the local ε = {local} is proven for certain."
             )
         if self.exposed:
-            told.append(
+            sentences.append(
                 "Answers such as partners or neighbours are chosen by the reports: against an "
                 "adversary who reads who those people are, only the local "
                 f"ε = {local} is proven for certain."
             )
-        return " ".join(told)
+        return " ".join(sentences)
 
     @property
     def _proof(self) -> str:
@@ -212,34 +197,50 @@ class Guarantee:
 def anonymous(*, crowd: int, corrupted: int = 0, exposed: int = 0, lost: int = 0) -> int:
     """Count the people a person hides among, the person included: n' = |G| - |C| - |U| - lost.
 
-    *Assumes:* who is exposed does not depend on the reports (docs/explanation/exposure.md).
+    *Assumes:* the reports do not decide who is exposed (docs/explanation/exposure.md).
     """
     counts = {"crowd": crowd, "corrupted": corrupted, "exposed": exposed, "lost": lost}
     for name, count in counts.items():
         check_count(count, name)
     if crowd < 1:
-        raise Misuse("a crowd has at least 1 person: the one whom it is to hide")
+        raise Misuse(f"`crowd` must be at least 1, the person to protect, not {crowd}")
     if corrupted >= crowd:
         raise Misuse(f"{corrupted:,} corrupted of {crowd:,} people leave nobody to protect")
     return max(1, int(crowd - corrupted - exposed - lost))
 
 
 def exposed_by_matching(*, corrupted_elsewhere: int) -> int:
-    """Bound the people given away by a matching: one partner per corrupted person elsewhere."""
+    """Bound the people exposed by a matching: one partner per corrupted person elsewhere."""
     return anonymous(crowd=corrupted_elsewhere + 1) - 1
 
 
 def exposed_by_lists(*, corrupted: int, longest: int) -> int:
-    """Bound the people given away by lists of neighbours: one list per corrupted person.
+    """Bound the people exposed by lists of neighbours: one list per corrupted person.
 
     Args:
-        corrupted: people, of any group, who show their answer to the adversary.
-        longest: how many neighbours an answer carries at most.
+        corrupted: people of any group who show their answers to the adversary.
+        longest: the most neighbours that an answer lists.
     """
     return (anonymous(crowd=corrupted + 1) - 1) * (anonymous(crowd=longest + 1) - 1)
 
 
 def rounded_up(value: float) -> str:
-    """Round up to four digits: what is printed must not look more private than it is."""
+    """Round up to four digits, so that no printed number looks more private than the true one."""
     text = f"{value:.4g}"
     return text if float(text) >= value else f"{value * (1 + 5e-4):.4g}"
+
+
+def html_table(
+    caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, note: str = ""
+) -> str:
+    """Return an unstyled HTML table with the note folded below it."""
+    top = f"<tr>{_cells('th', head)}</tr>" if head else ""
+    body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
+    more = (
+        f"<details><summary>in words</summary><pre>{escape(note)}</pre></details>" if note else ""
+    )
+    return f"<table><caption>{escape(caption)}</caption>{top}{body}</table>{more}"
+
+
+def _cells(kind: str, texts: Iterable[str]) -> str:
+    return "".join(f"<{kind}>{escape(text)}</{kind}>" for text in texts)

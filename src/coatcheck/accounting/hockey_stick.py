@@ -1,11 +1,12 @@
-"""The sum behind amplification: an upper bound on δ(ε_c) of a shuffled crowd, in floating point.
+"""Upper bound on δ(ε_c) of a shuffled crowd, in floating point.
 
     δ(ε_c) ≤ (1/n) E[(G_1 + ... + G_n)_+]                 (docs/explanation/amplification.md, *)
 
 Of n draws of G, C fall on the two side values, A of them on the upper one; the rest adds a weight
-R that hides the victim further. Each step below replaces a distribution by a mean-preserving
-spread of it, which can only raise the right-hand side, adds what it cuts off, and widens by the
-rounding error of what it calls. So the result is an upper bound, not an estimate.
+R that hides the victim further. Each step replaces a distribution by a mean-preserving spread of
+it, which can only raise the right-hand side, adds what it cuts off, and widens by the rounding
+error of what it calls. So the result is an upper bound, not an estimate. `upper` sums over the
+counts of clones; for laws with many values it calls `upper_by_integral`, which integrates instead.
 """
 
 import itertools
@@ -33,161 +34,18 @@ from coatcheck.accounting.numerics import (
     spread,
 )
 
-# HOUSE-DOC accounting.inversion: 'The sum behind amplification for laws with many values, as one integral.\n\n    δ(ε_c) ≤ (1/n) E[(G_1 + ... + G_n)_+]                 (docs/explanation/amplification.md, *)\n\nWith M(z) = E[e^(zG)] and any c > 0 the expectation is (1/2π) ∫ M(c + it)^n / (c + it)² dt. Noise of\nmean zero is added to the sum, a spread, so that the integrand ends early. What the sum over points\nof the integrand adds to the integral is positive, what it leaves out and what floats may be off is\nbounded and added. So the result is an upper bound (section 7a there).\n'
-_UNIT: Final = 2.0**-53
-# The noise is a sum of this many uniform variables.
-UNIFORMS: Final = 16
-# Width of each of them over 1/c: a hundredth costs less than 1e-4 of δ.
-_FINE_STEP, _COARSE_STEP = 0.01, 0.06
-# Points of the integrand, times the width of a uniform: past it 1e-7 of the integral is left.
-END: Final = 4.0
-# Standard deviations of the sum that fit between the images which a sum over points adds.
-_APART: Final = 13.0
-# Values of G that are summed as they are; more are put on as many points.
-_MOST: Final = 130
-_UNDERFLOW: Final = 1e-250
-_INTEGRAL_ROUNDING: Final = 1e-12
-
-
-def upper_by_integral(atoms: Atoms, *, size: int, epsilon: float, fine: bool = True) -> float:
-    """Bound δ(ε_c) of `size` people from above, for the worst of the law's pairs of values."""
-    if epsilon >= atoms.epsilon:
-        return 0.0
-    e, worst = math.exp(epsilon), 0.0
-    for pair in range(len(atoms.pairs)):
-        first, second, mass = _columns(atoms, pair)
-        values = first - e * second + 8 * _UNIT * (first + e * second)
-        if values.size > _MOST:
-            values, mass = _fewer(values, mass, e)
-        worst = max(
-            worst, _upper(values, mass, size=size, width=_FINE_STEP if fine else _COARSE_STEP)
-        )
-    return min(1.0, worst)
-
-
-@lru_cache(maxsize=1024)
-def _columns(atoms: Atoms, pair: int) -> tuple[Array, Array, Array]:
-    first, second, mass = np.array(atoms.pairs[pair]).T
-    return first, second, mass
-
-
-def _fewer(values: Array, mass: Array, e: float) -> tuple[Array, Array]:
-    """Spread values over fewer points: those of two ratios of which one is 1."""
-    top = max(
-        (values.max() + e) * (1 + _INTEGRAL_ROUNDING),
-        (1 - values.min()) / e * (1 + _INTEGRAL_ROUNDING),
-        2.0,
-    )
-    ratios = np.geomspace(1, top, _MOST // 2)
-    points = np.unique(np.concatenate([1 - e * ratios, ratios - e]))
-    last = np.clip(np.searchsorted(points, values), 1, points.size - 1)
-    up = np.clip((values - points[last - 1]) / (points[last] - points[last - 1]), 0.0, 1.0)
-    spread: Array = np.zeros(points.size)
-    np.add.at(spread, last, mass * up)
-    np.add.at(spread, last - 1, mass * (1 - up))
-    kept = spread > 0
-    return points[kept] + 16 * _UNIT * (np.abs(points[kept]) + e), spread[kept]
-
-
-def _upper(values: Array, mass: Array, *, size: int, width: float) -> float:
-    """Bound E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, else zero."""
-    if values.max() <= 0:
-        return 0.0
-    # One draw this low makes every sum negative, so a lower one is as good.
-    values = np.maximum(values, -size * values.max())
-    c = saddle(values, mass, size=size)
-    grown = mass * np.exp(c * values)
-    more = float(mass @ np.expm1(c * values))  # M(c) - 1
-    mean = float(grown @ values) / (1 + more)
-    variance = float(grown @ values**2) / (1 + more) - mean**2
-    noise = width / c
-    reach = _APART * math.sqrt(size * variance + UNIFORMS / 12 * noise**2) + 8 / c
-    step, end = 2 * math.pi / reach, END / noise
-    points = math.ceil(end / step) + 1
-    # What floats may be off per draw, over M(c), is `off` times |z|.
-    unit = (32 + 2 * values.size) * _UNIT / (1 + more)
-    off = unit * float(grown @ np.abs(values))
-    at = step * np.arange(points, dtype=np.float64)
-    log, angle = _ratio(step, points, values, grown / (1 + more))
-    found = _terms(at, log, angle, c=c, noise=noise, off=off, size=size)
-    # Past the end the kernel is below (2 cosh(c noise/2) / (t noise))^16 / t².
-    past = (2 * math.cosh(width / 2) / END) ** UNIFORMS / ((UNIFORMS + 1) * end) / math.pi
-    grow = math.exp(min(700.0, size * math.log1p(more)))
-    rounding = 1e-12 + unit * size * float(mass @ np.abs(np.expm1(c * values)))
-    return grow * (step / (2 * math.pi) * found + past) / size * (1 + rounding) + _UNDERFLOW
-
-
-def _ratio(step: float, points: int, values: Array, grown: Array) -> tuple[Array, Array]:
-    """Give ln|q| and the angle of q = M(c + it)/M(c) at multiples of a step.
-
-    Points are cut into rows: q - 1 is a product of matrices plus what belongs to the row's first
-    point, because uw - 1 = (u - 1)w + (w - 1). So q is exact where it is next to one.
-    """
-    row = math.ceil(math.sqrt(points))
-    inner = _turned(np.outer(step * np.arange(row), values / 2))
-    outer = _turned(np.outer(row * step * np.arange(math.ceil(points / row)), values / 2))
-    left = ((1 + outer) * grown) @ inner.T + (outer @ grown)[:, None]
-    less = left.ravel()[:points]
-    real, imaginary = less.real, less.imag
-    square = 2 * real + real * real + imaginary * imaginary  # |q|² - 1
-    with np.errstate(divide="ignore", invalid="ignore"):
-        far = np.log(np.hypot(1 + real, imaginary))
-        near = np.log1p(square) / 2
-    return np.where(square < -0.5, far, near), np.arctan2(imaginary, 1 + real)
-
-
-def _turned(half: Array) -> NDArray[np.complex128]:
-    """Give e^(2ix) - 1 for each x."""
-    sine = np.sin(half)
-    return np.asarray(2 * sine * (1j * np.cos(half) - sine))
-
-
-def _terms(
-    at: Array, log: Array, angle: Array, *, c: float, noise: float, off: float, size: int
-) -> float:
-    """Add up the integrand at points t and at -t, over M(c)^n, with what floats may be off."""
-    z = c + 1j * at
-    half = z * (noise / 2)
-    kernel = np.sinh(half) / half
-    for _ in range(UNIFORMS.bit_length() - 1):  # to the 16th power
-        kernel = kernel * kernel
-    kernel = kernel / (z * z)
-    turned = np.cos(size * angle) * kernel.real - np.sin(size * angle) * kernel.imag
-    doubt = off * np.abs(z)
-    wrong = size * doubt * np.exp((size - 1) * np.log(np.exp(log) + doubt)) + 128 * _UNIT
-    weight = np.where(at > 0, 2.0, 1.0)
-    return float(weight @ (np.exp(size * log) * turned + wrong * np.abs(kernel)))
-
-
-def saddle(values: Array, mass: Array, *, size: int) -> float:
-    """Find the c > 0 at which M(c)^n/c² is about least. Any c > 0 is sound."""
-    top = float(values.max())
-    none = max(0.0, 1 - float(mass.sum()))
-
-    def low(c: float) -> bool:
-        grown = mass * np.exp(c / top * values)
-        return size * c * float(grown @ values) <= 2 * top * (float(grown.sum()) + none)
-
-    bad, good = 1.0, 1.0
-    if low(1.0):
-        good, bad = doubled(lambda c: not low(c) or c > 500)
-    else:
-        while not low(good) and good > 1e-300:
-            bad, good = good, good / 4
-    return bisect(low, good=good, bad=bad, close=1e-3) / top
-
-
 # More than what is lost where a point mass underflows: 2^-1074 times the largest value of G.
+_UNDERFLOW: Final = 1e-250
 # More than the relative rounding errors of a few products.
 _ROUNDING: Final = 1e-14
 # Terms up to which a small crowd is summed exactly, without any of the spreads below.
 _EXACT: Final = 6000
-# Rows of C to evaluate; past twice as many, blocks of rows are bounded by their chord.
+# Rows of C to evaluate; above twice as many, blocks of rows are bounded by their chord.
 _COARSE: Final = 120
 _FINE: Final = 900
-# Groups of rows whose smear is worked out with its own number of draws off the sides.
+# Groups of rows, each with its own smear for its number of draws off the sides.
 _GROUPS: Final = 3
-# Kinks that N may reach before it is put on a few nodes.
+# Kinks that N may reach; above that, N is put on a few nodes.
 _KINKS: Final = 128
 _FEW: Final = 40
 # Series of the log-gamma function in 1/x², from its last term on, for x up to 1000 and beyond.
@@ -200,13 +58,13 @@ _GAMMA: Final = (
 )
 _GAMMA_FAR: Final = (7.9365079365079365079365e-4, -2.7777777777777777777778e-3, 1 / 12)
 _HALF_LOG_TAU: Final = 0.91893853320467274178
-# Chance past which a table of smears may end.
+# Tail chance at which a table of smears may end.
 _FAR: Final = 1e-25
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """Numbers of clones: sums with the mean of `anchor`, the spread of `draws` ≥ anchor ≥ base."""
+    """Clone counts: sums with the mean of `anchor` and the spread of `draws` ≥ anchor ≥ base."""
 
     draws: Array
     anchor: Array
@@ -217,7 +75,7 @@ class _Rows:
 def upper(
     pair: Pair | Atoms, *, size: int, epsilon: float, tail: float = 50.0, fine: bool = True
 ) -> float:
-    """Bound δ(ε_c) of `size` people from above; a coarse bound is cheaper and looser, not lower.
+    """Bound δ(ε_c) of `size` people from above; without `fine`, cheaper and looser, never lower.
 
     *Guarantee:* no data set of `size` people who use a randomizer with this pair law has a larger
     δ at ε_c = `epsilon` under replacement of one person's value.
@@ -226,8 +84,8 @@ def upper(
         pair: the law of G.
         size: n, the honest people who are still anonymous, the victim included.
         epsilon: ε_c.
-        tail: minus the log of the chance that may be cut off each end of C; it is added back.
-        fine: evaluate every number of clones, if they are not too many.
+        tail: minus the logarithm of the chance cut off each end of C; it is added back.
+        fine: evaluate every number of clones, unless there are too many.
     """
     if isinstance(pair, Atoms):
         return upper_by_integral(pair, size=size, epsilon=epsilon, fine=fine)
@@ -235,7 +93,7 @@ def upper(
         return 0.0
     e, e1, p1 = math.exp(epsilon), math.expm1(epsilon), math.expm1(pair.epsilon)
     # sum G = step (A - t), where t = C/2 + drift C + unit N and N is the weight of `_rest`.
-    # C - t = share C - unit N is computed by itself: for a large ε_c the float t is equal to C.
+    # C - t = share C - unit N is computed separately: for a large ε_c the float t equals C.
     step = pair.scale * p1 * (1 + e)
     unit = e1 / step
     side = pair.scale * (p1 + 2) / 2
@@ -244,11 +102,11 @@ def upper(
     if fine and _small(pair, size):
         draws, hidden, mass = _every(pair, size)
         room = share * draws * (1 + _ROUNDING) - unit * hidden * (1 - _ROUNDING)
-        some = room > 0
+        positive = room > 0
         above = unit * (side * draws + hidden)
-        found = excess(draws[some], 0.5, above[some], room=room[some])
-        return min(1.0, step / size * float(mass[some] @ found) * (1 + 1e-9) + _UNDERFLOW)
-    kept = 0.0
+        excesses = excess(draws[positive], 0.5, above[positive], room=room[positive])
+        return min(1.0, step / size * float(mass[positive] @ excesses) * (1 + 1e-9) + _UNDERFLOW)
+    total = 0.0
     wide = _wide(pair, size, unit)
     groups = _GROUPS if fine and not wide and pair.flat + pair.deep > 0 else 1
     lines = _fine(2 * pair.side * size) if fine and not wide else _COARSE
@@ -259,39 +117,39 @@ def upper(
         above = unit * side * rows.anchor + drift
         most = (rows.draws - rows.anchor) / 2 + share * rows.anchor
         room = most * (1 + _ROUNDING) - drift * (1 - _ROUNDING)
-        kept += float(rows.mass @ _excesses(rows.draws, above, room, rest, unit))
-    kept *= step / size
+        total += float(rows.mass @ _excesses(rows.draws, above, room, rest, unit))
+    total *= step / size
     cut = pair.scale * best * _window(2 * pair.side, size, tail)[2]
-    if fine and tail < 1600 and cut > 1e-10 * kept:
+    if fine and tail < 1600 and cut > 1e-10 * total:
         return upper(pair, size=size, epsilon=epsilon, tail=2 * tail)
-    return min(1.0, kept * (1 + 1e-9) + cut + _UNDERFLOW)
+    return min(1.0, total * (1 + 1e-9) + cut + _UNDERFLOW)
 
 
 def _small(pair: Pair, size: int) -> bool:
-    """Say whether `size` draws fall on the sides, flat, deep or zero in few enough ways."""
+    """Return whether `size` draws fall on the sides, flat, deep or zero in few enough ways."""
     others = (pair.flat > 0) + (pair.deep > 0)
     return others > 0 and size < _EXACT and math.comb(size + others + 1, others + 1) <= _EXACT
 
 
 @lru_cache(maxsize=64)
 def _every(pair: Pair, size: int) -> tuple[Array, Array, Array]:
-    """List the draws on the sides and the weight of the rest in all ways, with their chances."""
+    """List all outcomes: draws on the sides, weight of the rest, and chance."""
     counts, log = _ways(size, pair.flat > 0, pair.deep > 0)
     chances = np.array([2 * pair.side, pair.flat, pair.deep, 0.0])
     chances[3] = max(0.0, 1 - chances.sum())
-    none = chances <= 0
-    log = log + counts @ np.log(np.where(none, 1.0, chances))
+    impossible = chances <= 0
+    log = log + counts @ np.log(np.where(impossible, 1.0, chances))
     weight = counts[:, 1] + math.exp(pair.epsilon) * counts[:, 2]
-    some = ~counts[:, none].any(axis=1)
-    return counts[some, 0], weight[some], np.exp(log[some])
+    possible = ~counts[:, impossible].any(axis=1)
+    return counts[possible, 0], weight[possible], np.exp(log[possible])
 
 
 @lru_cache(maxsize=32)
 def _ways(size: int, flat: bool, deep: bool) -> tuple[Array, Array]:  # noqa: FBT001 - a key
-    """List all counts of draws on the sides, flat, deep and zero, with the logs of their ways."""
-    last = np.arange(size + 1)
-    some = [last, *(last if there else np.zeros(1, np.int64) for there in (flat, deep))]
-    counts = np.stack(np.meshgrid(*some), axis=-1).reshape(-1, 3)
+    """List all counts on the sides, flat, deep and zero, with the logs of their multiplicities."""
+    every = np.arange(size + 1)
+    ranges = [every, *(every if used else np.zeros(1, np.int64) for used in (flat, deep))]
+    counts = np.stack(np.meshgrid(*ranges), axis=-1).reshape(-1, 3)
     counts = counts[counts.sum(axis=1) <= size]
     counts = np.column_stack([counts, size - counts.sum(axis=1)])
     factorials = _log_factorials(size)
@@ -312,18 +170,18 @@ def _log_factorials(size: int) -> Array:
 
 
 def _fine(clones: float) -> int:
-    """Choose how many rows keep the chords over them within about 2e-4 of δ."""
+    """Choose a number of rows that keeps the chords over them within about 2e-4 of δ."""
     return int(min(_FINE, max(_COARSE, 1.4e6 / math.sqrt(max(1.0, clones)))))
 
 
 def _wide(pair: Pair, size: int, unit: float) -> bool:
-    """Say whether N reaches so many kinks that rows are too dear to be taken one by one."""
+    """Return whether N reaches too many kinks to evaluate rows one by one."""
     p = math.exp(pair.epsilon)
     return unit * math.sqrt(size * (pair.flat + p * p * pair.deep)) * 18 > _KINKS
 
 
 def _window(chance: float, size: int, tail: float) -> tuple[int, int, float]:
-    """Give the range that C leaves with chance e^-tail at either end, and what to add for it."""
+    """Return the range that C leaves with chance e^-tail at either end, and what to add for it."""
     mean, variance = size * chance, size * chance * (1 - chance)
     reach = tail / 3 + math.sqrt(tail * tail / 9 + 2 * variance * tail)  # Bernstein
     low, high = max(0, math.floor(mean - reach)), min(size, math.ceil(mean + reach))
@@ -336,8 +194,8 @@ def _window(chance: float, size: int, tail: float) -> tuple[int, int, float]:
 def _rows(chance: float, size: int, tail: float, *, most: int, groups: int) -> tuple[_Rows, ...]:
     """Cut the number of clones, Bin(size, chance), to a window, the window to groups of rows."""
     if chance >= 1:
-        one = np.array([float(size)])
-        return (_Rows(draws=one, anchor=one, mass=np.ones(1), base=size),)
+        everybody = np.array([float(size)])
+        return (_Rows(draws=everybody, anchor=everybody, mass=np.ones(1), base=size),)
     clones, mass = _masses(chance, size, tail)
     if clones.size > 2 * most:
         return (_blocks(clones, mass, width=math.ceil(2 * clones.size / most)),)
@@ -372,7 +230,7 @@ def _blocks(clones: Array, mass: Array, *, width: int) -> _Rows:
 
 @lru_cache(maxsize=16)
 def _masses(chance: float, size: int, tail: float) -> tuple[Array, Array]:
-    """Give the counts of the window with their binomial masses, by ratios, summing to one."""
+    """Return the counts of the window with their binomial masses, by ratios, summing to one."""
     low, high, _ = _window(chance, size, tail)
     clones = np.arange(low, high + 1, dtype=np.float64)
     ratio = (size - clones[:-1]) / (clones[:-1] + 1) * (chance / (1 - chance))
@@ -387,8 +245,8 @@ def _masses(chance: float, size: int, tail: float) -> tuple[Array, Array]:
 def _rest(pair: Pair, size: int, tail: float) -> Smear:
     """Smear N, the weight of `size` draws off the sides; with c ≤ C, R ≤ N - (C - c) E[N]/size.
 
-    The n - C draws off the sides weigh 1 (flat), p (deep) or 0. Giving C - c others such a
-    weight as well, less its mean, is a spread; so is drawing flat and deep without each other.
+    The n - C draws off the sides weigh 1 (flat), p (deep) or 0. Adding such a weight, less its
+    mean, for C - c others is a spread; so is drawing flat and deep independently.
     """
     other = 1 - 2 * pair.side
     reach = math.sqrt(2 * tail)
@@ -407,7 +265,7 @@ def _sum(shallow: Smear, sunk: Weights, depth: float) -> Smear:
     """Smear the sum of two independent weights."""
     at, mass = depth * sunk.at, sunk.mass
     mean = shallow.mean + float(at @ mass)
-    # Past these ends the table's last values stand in, so they only have to be far out.
+    # Beyond these ends the table's last values are used, so the ends only have to be far out.
     first = int(np.argmax(np.cumsum(mass) > _FAR))
     last = at.size - 1 - int(np.argmax(np.cumsum(mass[::-1]) > _FAR))
     ends = (shallow.at[0] + at[first], shallow.at[-1] + at[last])
@@ -420,7 +278,7 @@ def _sum(shallow: Smear, sunk: Weights, depth: float) -> Smear:
 
 
 def _excesses(draws: Array, above: Array, room: Array, rest: Smear, unit: float) -> Array:
-    """Give E[(A - t - unit (N - E N))_+] for A ~ Bin(draws, 1/2), t = draws/2 + above.
+    """Return E[(A - t - unit (N - E N))_+] for A ~ Bin(draws, 1/2), t = draws/2 + above.
 
     `room` is draws - t, rounded up.
     """
@@ -433,8 +291,8 @@ def _excesses(draws: Array, above: Array, room: Array, rest: Smear, unit: float)
     value = combine(draws, 0.5, above, room=room, k=k, tail=tail, mass=mass)
     if rest.at.size == 1 or unit == 0:
         return value
-    # In t the excess is linear but for a kink at each integer, where N's randomness adds its
-    # smear times the point mass of A; kinks out of N's reach add less than the table's ends.
+    # In t the excess is linear except for a kink at each integer, where N's randomness adds its
+    # smear times the point mass of A; kinks beyond N's reach add less than the table's ends.
     start = np.clip(k, 0.0, draws)
     up = start + np.arange(high)[:, None]
     down = start - np.arange(low)[:, None]
@@ -450,9 +308,157 @@ def _excesses(draws: Array, above: Array, room: Array, rest: Smear, unit: float)
 
 
 def _by_nodes(draws: Array, above: Array, room: Array, rest: Smear, unit: float) -> Array:
-    """Do the same with N spread over a few nodes, where it reaches too many kinks."""
+    """Return the same with N spread over a few nodes, for an N that reaches too many kinks."""
     nodes = rest.nodes(_FEW)
     moved = unit * (nodes.at - rest.mean)[None, :]
     wide = np.broadcast_to(draws[:, None], (draws.size, nodes.at.size))
-    found = excess(wide, 0.5, above[:, None] + moved, room=room[:, None] - moved)
-    return np.asarray(found @ nodes.mass + unit * rest.value[0])
+    excesses = excess(wide, 0.5, above[:, None] + moved, room=room[:, None] - moved)
+    return np.asarray(excesses @ nodes.mass + unit * rest.value[0])
+
+
+# -- laws with many values: the sum as one integral. With M(z) = E[e^(zG)] and any c > 0,
+# E[(G_1 + ... + G_n)_+] = (1/2π) ∫ M(c + it)^n / (c + it)² dt. Noise of mean zero is added to the
+# sum, which is a spread, so that the integrand ends early. The difference between the integral and
+# the sum over points of the integrand is positive; what that sum leaves out, and the rounding
+# errors of floats, are bounded and added. So the result is an upper bound (section 7a).
+
+_UNIT: Final = 2.0**-53
+# The noise is a sum of this many uniform variables.
+UNIFORMS: Final = 16
+# Width of each of them over 1/c: a hundredth costs less than 1e-4 of δ.
+_FINE_STEP, _COARSE_STEP = 0.01, 0.06
+# Where the sum over points ends, times the width of a uniform: 1e-7 of the integral is left.
+END: Final = 4.0
+# Standard deviations of the sum between the images that a sum over points adds.
+_APART: Final = 13.0
+# The most values of G that are summed as they are; more are put on as many points.
+_MAX_VALUES: Final = 130
+_INTEGRAL_ROUNDING: Final = 1e-12
+
+
+def upper_by_integral(atoms: Atoms, *, size: int, epsilon: float, fine: bool = True) -> float:
+    """Bound δ(ε_c) of `size` people from above, for the worst of the law's pairs of values."""
+    if epsilon >= atoms.epsilon:
+        return 0.0
+    e, worst = math.exp(epsilon), 0.0
+    for pair in range(len(atoms.pairs)):
+        first, second, mass = _columns(atoms, pair)
+        values = first - e * second + 8 * _UNIT * (first + e * second)
+        if values.size > _MAX_VALUES:
+            values, mass = _fewer(values, mass, e)
+        worst = max(
+            worst, _integral(values, mass, size=size, width=_FINE_STEP if fine else _COARSE_STEP)
+        )
+    return min(1.0, worst)
+
+
+@lru_cache(maxsize=1024)
+def _columns(atoms: Atoms, pair: int) -> tuple[Array, Array, Array]:
+    first, second, mass = np.array(atoms.pairs[pair]).T
+    return first, second, mass
+
+
+def _fewer(values: Array, mass: Array, e: float) -> tuple[Array, Array]:
+    """Spread values over fewer points: those of two ratios of which one is 1."""
+    top = max(
+        (values.max() + e) * (1 + _INTEGRAL_ROUNDING),
+        (1 - values.min()) / e * (1 + _INTEGRAL_ROUNDING),
+        2.0,
+    )
+    ratios = np.geomspace(1, top, _MAX_VALUES // 2)
+    points = np.unique(np.concatenate([1 - e * ratios, ratios - e]))
+    last = np.clip(np.searchsorted(points, values), 1, points.size - 1)
+    up = np.clip((values - points[last - 1]) / (points[last] - points[last - 1]), 0.0, 1.0)
+    spread: Array = np.zeros(points.size)
+    np.add.at(spread, last, mass * up)
+    np.add.at(spread, last - 1, mass * (1 - up))
+    used = spread > 0
+    return points[used] + 16 * _UNIT * (np.abs(points[used]) + e), spread[used]
+
+
+def _integral(values: Array, mass: Array, *, size: int, width: float) -> float:
+    """Bound E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, otherwise zero."""
+    if values.max() <= 0:
+        return 0.0
+    # One draw this low makes every sum negative, so a lower value makes no difference.
+    values = np.maximum(values, -size * values.max())
+    c = saddle(values, mass, size=size)
+    grown = mass * np.exp(c * values)
+    more = float(mass @ np.expm1(c * values))  # M(c) - 1
+    mean = float(grown @ values) / (1 + more)
+    variance = float(grown @ values**2) / (1 + more) - mean**2
+    noise = width / c
+    reach = _APART * math.sqrt(size * variance + UNIFORMS / 12 * noise**2) + 8 / c
+    step, end = 2 * math.pi / reach, END / noise
+    points = math.ceil(end / step) + 1
+    # The rounding error per draw, over M(c), is at most `off` times |z|.
+    unit = (32 + 2 * values.size) * _UNIT / (1 + more)
+    off = unit * float(grown @ np.abs(values))
+    at = step * np.arange(points, dtype=np.float64)
+    log, angle = _ratio(step, points, values, grown / (1 + more))
+    total = _terms(at, log, angle, c=c, noise=noise, off=off, size=size)
+    # Past the end the kernel is below (2 cosh(c noise/2) / (t noise))^16 / t².
+    past = (2 * math.cosh(width / 2) / END) ** UNIFORMS / ((UNIFORMS + 1) * end) / math.pi
+    grow = math.exp(min(700.0, size * math.log1p(more)))
+    rounding = 1e-12 + unit * size * float(mass @ np.abs(np.expm1(c * values)))
+    return grow * (step / (2 * math.pi) * total + past) / size * (1 + rounding) + _UNDERFLOW
+
+
+def _ratio(step: float, points: int, values: Array, grown: Array) -> tuple[Array, Array]:
+    """Return ln|q| and the angle of q = M(c + it)/M(c) at multiples of a step.
+
+    Points are cut into rows: q - 1 is a product of matrices plus the term of the row's first
+    point, because uw - 1 = (u - 1)w + (w - 1). So q is exact where it is close to one.
+    """
+    row = math.ceil(math.sqrt(points))
+    inner = _turned(np.outer(step * np.arange(row), values / 2))
+    outer = _turned(np.outer(row * step * np.arange(math.ceil(points / row)), values / 2))
+    left = ((1 + outer) * grown) @ inner.T + (outer @ grown)[:, None]
+    less = left.ravel()[:points]
+    real, imaginary = less.real, less.imag
+    square = 2 * real + real * real + imaginary * imaginary  # |q|² - 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = np.log(np.hypot(1 + real, imaginary))
+        near = np.log1p(square) / 2
+    return np.where(square < -0.5, far, near), np.arctan2(imaginary, 1 + real)
+
+
+def _turned(half: Array) -> NDArray[np.complex128]:
+    """Return e^(2ix) - 1 for each x."""
+    sine = np.sin(half)
+    return np.asarray(2 * sine * (1j * np.cos(half) - sine))
+
+
+def _terms(
+    at: Array, log: Array, angle: Array, *, c: float, noise: float, off: float, size: int
+) -> float:
+    """Sum the integrand at t and -t, over M(c)^n, and add the rounding errors."""
+    z = c + 1j * at
+    half = z * (noise / 2)
+    kernel = np.sinh(half) / half
+    for _ in range(UNIFORMS.bit_length() - 1):  # to the 16th power
+        kernel = kernel * kernel
+    kernel = kernel / (z * z)
+    turned = np.cos(size * angle) * kernel.real - np.sin(size * angle) * kernel.imag
+    doubt = off * np.abs(z)
+    error = size * doubt * np.exp((size - 1) * np.log(np.exp(log) + doubt)) + 128 * _UNIT
+    weight = np.where(at > 0, 2.0, 1.0)
+    return float(weight @ (np.exp(size * log) * turned + error * np.abs(kernel)))
+
+
+def saddle(values: Array, mass: Array, *, size: int) -> float:
+    """Find the c > 0 at which M(c)^n/c² is about least; any c > 0 is sound."""
+    top = float(values.max())
+    none = max(0.0, 1 - float(mass.sum()))
+
+    def low(c: float) -> bool:
+        grown = mass * np.exp(c / top * values)
+        return size * c * float(grown @ values) <= 2 * top * (float(grown.sum()) + none)
+
+    bad, good = 1.0, 1.0
+    if low(1.0):
+        good, bad = doubled(lambda c: not low(c) or c > 500)
+    else:
+        while not low(good) and good > 1e-300:
+            bad, good = good, good / 4
+    return bisect(low, good=good, bad=bad, close=1e-3) / top

@@ -1,8 +1,12 @@
-"""Pairs: how a report's distribution under one value differs from that under another.
+"""Privacy laws of mechanisms, and the pairs of distributions that they imply.
 
-This is what the accountant sums over a crowd. `pair` finds the worst pair of values of a law, and
-how likely a report is under each and under the blanket: the part of its distribution that all
-values have in common. The proofs are in docs/explanation/amplification.md, sections 2 to 6.
+A randomizer states its law as a few numbers: what one report reveals about the value behind it.
+`pair` finds the worst pair of values of a law: how likely each report is under the two values and
+under the blanket, the part of its distribution that all values have in common. The accountant sums
+this over a crowd. Proofs: docs/explanation/amplification.md, sections 2 to 6.
+
+    >>> round(minkowski(3.0, radius=0.5, dimension=2).cap, 4)
+    0.0356
 """
 
 import itertools
@@ -17,7 +21,6 @@ from coatcheck.accounting.numerics import check_epsilon, check_share
 from coatcheck.errors import Misuse
 
 
-# HOUSE-DOC accounting.laws: 'Laws: what one report tells about the value behind it.\n\nA randomizer states its law as a few numbers. The accountant (`amplification`) turns them into what\na crowd guarantees. This file knows no data and no mechanism. The derivations are in\ndocs/explanation/amplification.md.\n\n    >>> round(minkowski(3.0, radius=0.5, dimension=2).cap, 4)\n    0.0356\n'
 @dataclass(frozen=True, kw_only=True)
 class AnyLdp:
     """Any randomizer that is ε-LDP: the worst case over all of them."""
@@ -36,11 +39,11 @@ class TwoLevel:
         epsilon: the log of the ratio between the two levels.
         cap: α, the mass of one cap under the lower level (the blanket).
         apart: a ≤ α, the largest part of a cap, under the lower level, that another input's cap
-            can miss; equal to `cap` when two caps can be disjoint.
+            can miss; equal to `cap` if two caps can be disjoint.
         kernel: k, the mass under the lower level of what all caps have in common.
         reached: whether two caps really miss each other by `apart`, and neither it nor `cap` is
-            overstated by more than rounding. Only bounds from below ask for this and for `third`.
-        third: whether, moreover, three caps can be disjoint.
+            overstated by more than rounding. Only lower bounds use this and `third`.
+        third: whether three caps can be disjoint.
     """
 
     epsilon: float
@@ -60,7 +63,7 @@ class Clones:
 
 @dataclass(frozen=True, kw_only=True)
 class Fieldwise:
-    """A report of several fields, each drawn by a two-level mechanism of its own."""
+    """A report of several fields, each drawn by its own two-level mechanism."""
 
     laws: tuple[TwoLevel, ...]
 
@@ -72,7 +75,7 @@ class Fieldwise:
 
 @dataclass(frozen=True, kw_only=True)
 class Ratios:
-    """A mechanism of which the worst pair of values is known, report by report.
+    """A mechanism whose worst pair of values is known, report by report.
 
     *Assumes:* no other pair of values has a G that is larger in the convex order
     (docs/explanation/amplification.md, section 6); `Channel` assumes nothing.
@@ -97,20 +100,27 @@ class Channel:
     matrix: Sequence[Sequence[float]]
 
     def __post_init__(self) -> None:
-        """Check the probabilities, and leave out reports that never come."""
+        """Check the probabilities, and drop reports that no value gives."""
         try:
             rows = [[float(chance) for chance in row] for row in self.matrix]
             columns = [column for column in zip(*rows, strict=True) if any(column)]
         except (TypeError, ValueError):
-            raise Misuse("a channel is a table of chances: one row of numbers per value") from None
+            raise Misuse(
+                "`matrix` must be a table of probabilities, with one row per value"
+            ) from None
         if len(rows) < 2 or not columns:
-            raise Misuse("a channel has at least 2 values and 1 report")
+            raise Misuse(
+                f"`matrix` must have at least 2 rows and 1 possible report, got {len(rows)} rows"
+            )
         if not all(chance >= 0 and abs(sum(row) - 1) < 1e-9 for row in rows for chance in row):
-            raise Misuse("each row of a channel has chances from 0 to 1 that sum to 1")
+            raise Misuse("each row of `matrix` must hold probabilities from 0 to 1 that sum to 1")
         if not all(map(all, columns)):
-            raise Misuse("a report that one value gives and another never does tells them apart")
-        kept = tuple(tuple(row) for row in zip(*columns, strict=True))
-        object.__setattr__(self, "matrix", kept)
+            raise Misuse(
+                "no ε holds if one value gives a report and another never gives it: make its "
+                "column of `matrix` positive"
+            )
+        matrix = tuple(tuple(row) for row in zip(*columns, strict=True))
+        object.__setattr__(self, "matrix", matrix)
 
     @property
     def epsilon(self) -> float:
@@ -123,8 +133,8 @@ class Channel:
 class OwnCoin:
     """A law in a crowd where each person reports with chance `rate` and otherwise sends silence.
 
-    *Assumes:* each person tosses a coin of their own, and silence reaches the shuffler as a message
-    like any other. The crowd to count is everybody who tossed a coin, not those who reported.
+    *Assumes:* each person tosses a separate coin, and silence reaches the shuffler as a message
+    like any other. The crowd is everybody who tossed a coin, not only the people who reported.
     """
 
     law: "AnyLdp | TwoLevel | Clones | Fieldwise | Ratios | Channel"
@@ -140,7 +150,7 @@ Law: TypeAlias = AnyLdp | TwoLevel | Clones | Fieldwise | Ratios | Channel | Own
 
 
 def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:
-    """Give the law of Minkowski response: caps of `radius` in a domain of radius 1 + `radius`.
+    """Return the law of Minkowski response: caps of `radius` in a domain of radius 1 + `radius`.
 
     This is the continuous mechanism. On a lattice caps are a little larger: use `randomizer.law`.
     The overlap of caps is exact on the cube (`norm` inf) and the l2 ball; in any other norm it is
@@ -157,13 +167,15 @@ def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = ma
 
 
 def bounded(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:
-    """Give the law of Bounded response: caps of `radius` pushed inside the domain of radius 1.
+    """Return the law of Bounded response: caps of `radius` pushed inside the domain of radius 1.
 
     This is the continuous mechanism. On a lattice caps are a little larger: use `randomizer.law`.
     """
     _shape(epsilon, radius=radius, dimension=dimension, norm=norm)
     if radius > 1:
-        raise Misuse(f"a cap inside the domain has a radius of at most 1, not {radius}")
+        raise Misuse(
+            f"`radius` must be at most 1, so that a cap fits inside the domain, not {radius}"
+        )
     # Centres are at most 2(1 - r) apart; all caps share the ball of radius 2r - 1.
     offset = (1 - radius) / radius
     law = _capped(epsilon, share=radius**dimension, offset=offset, dimension=dimension, norm=norm)
@@ -172,10 +184,10 @@ def bounded(epsilon: float, *, radius: float, dimension: int, norm: float = math
 
 
 def grid(epsilon: float, *, cells: int) -> TwoLevel:
-    """Give the law of k-ary response on `cells` cells: each cap is one cell."""
+    """Return the law of k-ary response on `cells` cells: each cap is one cell."""
     check_epsilon(epsilon)
     if cells < 2:
-        raise Misuse(f"k-ary response needs at least 2 cells, not {cells}")
+        raise Misuse(f"`cells` must be at least 2, not {cells}")
     cap = 1 / (math.expm1(epsilon) + cells)
     return TwoLevel(epsilon=epsilon, cap=cap, apart=cap, reached=True, third=cells > 2)
 
@@ -205,16 +217,16 @@ def _capped(
 def _shape(epsilon: float, *, radius: float, dimension: int, norm: float) -> None:
     check_epsilon(epsilon)
     if not (math.isfinite(radius) and radius > 0):
-        raise Misuse(f"a cap needs a positive radius, not {radius}")
+        raise Misuse(f"`radius` must be a positive number, not {radius}")
     if dimension < 1:
-        raise Misuse(f"a domain has at least 1 dimension, not {dimension}")
+        raise Misuse(f"`dimension` must be at least 1, not {dimension}")
     if not norm >= 1:
-        raise Misuse(f"a norm is a number from 1 to infinity, not {norm}")
+        raise Misuse(f"`norm` must be a number from 1 to infinity, not {norm}")
 
 
 # How far rounding may take the stated masses of a mechanism from fitting together.
 _SLACK: Final = 1e-3
-# How many kinds of reports, and of pairs of values, are worked out one by one.
+# The most kinds of reports, and of pairs of values, that are computed one by one.
 ATOMS: Final = 1500
 _PAIRS: Final = 2_000
 
@@ -282,9 +294,11 @@ class Atoms:
 
 
 def pair(law: Law) -> Pair | Atoms:  # noqa: PLR0911 - one per kind of law
-    """Give the worst pair of inputs of a law, or a few of which one is the worst."""
+    """Return the worst pair of inputs of a law, or a few of which one is the worst."""
     if not isinstance(law, Law):
-        raise Misuse(f"{law!r} is no law; a randomizer has one as its property `law`")
+        raise Misuse(
+            f"`law` must be a privacy law, not {law!r}; pass the property `law` of a randomizer"
+        )
     check_epsilon(law.epsilon)
     p = math.exp(law.epsilon)
     match law:
@@ -308,8 +322,8 @@ def _silenced(pair: Pair | Atoms, rate: float) -> Pair | Atoms:
     check_share(rate, "the share of people who report")
     if isinstance(pair, Atoms):
         silence = (1.0, 1.0, 1 - rate)
-        kept = [[(x, y, rate * m) for x, y, m in atoms] for atoms in pair.pairs]
-        return replace(pair, pairs=tuple((*atoms, silence) for atoms in kept))
+        reports = [[(x, y, rate * m) for x, y, m in atoms] for atoms in pair.pairs]
+        return replace(pair, pairs=tuple((*atoms, silence) for atoms in reports))
     return replace(
         pair, side=rate * pair.side, flat=rate * pair.flat + 1 - rate, deep=rate * pair.deep
     )
@@ -319,7 +333,7 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
     """Lay out two caps, what they share, and the rest, in masses of the blanket.
 
     Randomizers round their caps up, which only spreads G. If nothing is left for the rest, the
-    law of any ε-LDP randomizer holds as well.
+    law of any ε-LDP randomizer applies.
     """
     flat, deep = _parts(law, p)
     if flat < 0:
@@ -328,9 +342,11 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
 
 
 def _parts(law: TwoLevel, p: float) -> tuple[float, float]:
-    """Give the chances of the values 1 - e and p(1 - e) of G; the first may be below zero."""
+    """Return the chances of the values 1 - e and p(1 - e) of G; the first may be below zero."""
     if not all(isinstance(x, Real) and 0 <= x <= 1 for x in (law.cap, law.apart, law.kernel)):
-        raise Misuse(f"no mechanism has the law {law}: its masses are not from 0 to 1")
+        raise Misuse(
+            f"no mechanism has the law {law}: `cap`, `apart` and `kernel` must be from 0 to 1"
+        )
     # Rounding may make the parts exceed the whole: a larger cap and a smaller kernel are safe.
     cap = max(law.cap, law.apart)
     kernel = min(law.kernel, cap - law.apart)
@@ -353,11 +369,11 @@ def _product(law: Fieldwise) -> Pair | Atoms:
     """Multiply the fields: values that differ as far as they can in every field are the worst.
 
     If nothing is left for the rest of a field, it is binary response, which is the worst for caps
-    of at most half of the reports (Statement 18); for others only the law of any is known.
-    Fields with too many different kinds of reports together are charged by that as well.
+    of at most half of the reports (Statement 18). For other caps, and for fields with too many
+    kinds of reports together, only the law of any ε-LDP randomizer is known.
     """
     if not law.laws:
-        raise Misuse("a report has at least 1 field")
+        raise Misuse("`laws` must list at least 1 field")
     whole = [(1.0, 1.0, 1.0)]
     for field in law.laws:
         check_epsilon(field.epsilon)
@@ -377,7 +393,7 @@ def _product(law: Fieldwise) -> Pair | Atoms:
 
 @lru_cache(maxsize=64)
 def _ratios(law: Ratios, p: float) -> Atoms:
-    """Take the ratios as they are stated, if some mechanism can have them."""
+    """Use the stated ratios, if some mechanism can have them."""
     blanket = math.fsum(m for *_, m in law.atoms)
     wholes = [math.fsum(atom[i] * atom[2] for atom in law.atoms) for i in (0, 1)]
     if not (
@@ -385,20 +401,24 @@ def _ratios(law: Ratios, p: float) -> Atoms:
         and blanket <= 1 + _SLACK
         and all(abs(whole - 1) <= _SLACK for whole in wholes)
     ):
-        raise Misuse("no mechanism has these ratios: each value's chances must sum to one")
+        raise Misuse(
+            "no mechanism has these `atoms`: the probabilities of each value must sum to 1"
+        )
     return Atoms(epsilon=law.epsilon, pairs=(law.atoms,))
 
 
 def _channel(law: Channel) -> Atoms:
-    """Take the least chance of each report as the blanket, and list all pairs of values."""
+    """Use the least chance of each report as the blanket, and list all pairs of values."""
     blanket = [min(column) for column in zip(*law.matrix, strict=True)]
-    found = {
-        _merged((x / m, y / m, m) for x, y, m in zip(one, two, blanket, strict=True))
-        for one, two in itertools.permutations(dict.fromkeys(law.matrix), 2)
+    pairs = {
+        _merged((x / m, y / m, m) for x, y, m in zip(row, other, blanket, strict=True))
+        for row, other in itertools.permutations(dict.fromkeys(law.matrix), 2)
     }
-    if len(found) > _PAIRS:
-        raise Misuse(f"a channel may have at most {_PAIRS:,} pairs of values that differ in kind")
-    return Atoms(epsilon=law.epsilon, pairs=tuple(sorted(found)) or (((1.0, 1.0, 1.0),),))
+    if len(pairs) > _PAIRS:
+        raise Misuse(
+            f"a channel may have at most {_PAIRS:,} different pairs of values, got {len(pairs):,}"
+        )
+    return Atoms(epsilon=law.epsilon, pairs=tuple(sorted(pairs)) or (((1.0, 1.0, 1.0),),))
 
 
 def _merged(
@@ -408,4 +428,4 @@ def _merged(
     masses: dict[tuple[float, float], list[float]] = {}
     for first, second, mass in atoms:
         masses.setdefault((first, second), []).append(mass)
-    return tuple((x, y, math.fsum(some)) for (x, y), some in sorted(masses.items()))
+    return tuple((x, y, math.fsum(parts)) for (x, y), parts in sorted(masses.items()))

@@ -1,8 +1,10 @@
-"""The law of planar Laplace noise: as likely in every direction, with a density of e^(-s|y - x|).
+"""Laws of additive noise: Laplace, staircase and square wave per coordinate, and planar Laplace.
 
-The two farthest values of a ball are the worst pair (docs/explanation/amplification.md, section
-6). Their ratios have no formula: space is cut into cells, and in each of them the ratios are
-spread over the ends of their range with their mean, then over the points of a grid.
+For noise per coordinate, each coordinate of a value lies in [-1, 1], and two opposite ends are the
+worst pair of values. Planar Laplace noise has the density e^(-s|y - x|) in every direction; the two
+farthest values of a ball are the worst pair. Their ratios have no formula: space is cut into cells,
+and in each cell the ratios are spread over the ends of their range with their mean, then over the
+points of a grid. Proofs: docs/explanation/amplification.md, section 6.
 """
 
 import itertools
@@ -18,21 +20,20 @@ from coatcheck.accounting.laws import AnyLdp, Fieldwise, Ratios, TwoLevel, minko
 from coatcheck.accounting.numerics import Array, check_epsilon
 from coatcheck.errors import Misuse
 
-# HOUSE-DOC accounting.noise: 'The laws of mechanisms that add noise to each coordinate: Laplace, staircase and square wave.\n\nEach coordinate of a value lies in [-1, 1]. The proofs, and why no other pair of values is worse\nthan two opposite ends, are in docs/explanation/amplification.md, section 6.\n'
-# Ratios of a law up to which it is quick to sum.
-_MOST: Final = 700
+# The most ratios of a law that are quick to sum.
+_MAX_RATIOS: Final = 700
 _STEPS: Final = 64
-# More than the rounding errors of a chance and a ratio.
+# More than the rounding errors of a probability and a ratio.
 _ROUNDING: Final = 1e-13
 
 
 def safe(
     logs: Mapping[tuple[float, float], float], *, doubt: float = _ROUNDING
 ) -> tuple[tuple[float, float, float], ...]:
-    """Give the (R0/m, R1/m, m) of logs of ratios: m rounded down, R0 up and R1 down.
+    """Return the (R0/m, R1/m, m) of logs of ratios, with m rounded down, R0 up and R1 down.
 
-    A smaller m is a spread, and a larger R0 and a smaller R1 raise G. All of them are off by less
-    than `doubt`, relatively.
+    A smaller m is a spread, and a larger R0 and a smaller R1 raise G. `doubt` bounds the relative
+    error of each.
     """
     up, down = 1 + 3 * doubt, 1 - doubt
     return tuple(
@@ -44,27 +45,27 @@ def safe(
 
 @lru_cache(maxsize=64)
 def laplace(epsilon: float, *, dimension: int = 1) -> Ratios | AnyLdp:
-    """Give the law of Laplace noise on every coordinate, each of which spends ε/d.
+    """Return the law of Laplace noise on every coordinate, each of which spends ε/d.
 
-    The log of a coordinate's ratio is put on the points of a grid, which spreads it.
+    Rounding the log of a coordinate's ratio to the points of a grid spreads it.
     """
     check_epsilon(epsilon)
     if dimension < 1:
-        raise Misuse(f"a value has at least 1 coordinate, not {dimension}")
-    steps = next((n for n in range(_STEPS, 0, -1) if _kinds(n, dimension) <= _MOST), 0)
+        raise Misuse(f"`dimension` must be at least 1, not {dimension}")
+    steps = next((n for n in range(_STEPS, 0, -1) if _kinds(n, dimension) <= _MAX_RATIOS), 0)
     if epsilon == 0 or not steps:
         return AnyLdp(epsilon=epsilon)
     share = epsilon / dimension
     width = share / steps
     end = math.exp(-share) / (1 + math.exp(-width / 2))
     half = math.tanh(width / 4) * math.exp(-share / 2)  # (q - 1)/(q + 1) with q = e^(width/2)
-    one = {(0, 0): half, (steps, 0): end, (0, steps): end}
+    single = {(0, 0): half, (steps, 0): end, (0, steps): end}
     for step in range(1, steps):
-        one[step, 0] = one[0, step] = half * math.exp(-step * width / 2)
+        single[step, 0] = single[0, step] = half * math.exp(-step * width / 2)
     whole = {(0, 0): 1.0}
     for _ in range(dimension):
         more: dict[tuple[int, int], float] = {}
-        for ((x, y), mass), ((i, j), chance) in itertools.product(whole.items(), one.items()):
+        for ((x, y), mass), ((i, j), chance) in itertools.product(whole.items(), single.items()):
             more[x + i, y + j] = more.get((x + i, y + j), 0.0) + mass * chance
         whole = more
     logs = {(x * width, y * width): mass for (x, y), mass in whole.items()}
@@ -77,10 +78,10 @@ def _kinds(steps: int, dimension: int) -> int:
 
 
 def staircase(epsilon: float, *, within: float, dimension: int = 1) -> Fieldwise:
-    """Give the law of staircase noise on every coordinate, each of which spends ε/d.
+    """Return the law of staircase noise on every coordinate, each of which spends ε/d.
 
     Over two steps of the stair the density falls by e^(ε/d), so that a report is as likely as
-    under the blanket or e^(ε/d) times as likely.
+    under the blanket, or e^(ε/d) times as likely.
 
     Args:
         epsilon: the local ε of all coordinates together.
@@ -94,9 +95,9 @@ def staircase(epsilon: float, *, within: float, dimension: int = 1) -> Fieldwise
 
 
 def square_wave(epsilon: float, *, radius: float, dimension: int = 1) -> Fieldwise:
-    """Give the law of a square wave of a radius on every coordinate, each of which spends ε/d."""
-    one = minkowski(epsilon / dimension, radius=radius, dimension=1)
-    return Fieldwise(laws=(one,) * dimension)
+    """Return the law of a square wave of a radius on every coordinate, each of which spends ε/d."""
+    law = minkowski(epsilon / dimension, radius=radius, dimension=1)
+    return Fieldwise(laws=(law,) * dimension)
 
 
 # Points of the grid along each axis of logs of ratios, and the largest ε it is used for.
@@ -104,15 +105,15 @@ _PLANAR_STEPS: Final = 32
 _LARGEST: Final = 24.0
 # Points of Gauss's rule along each side of a cell.
 _POINTS: Final = 10
-# Halvings of cells towards the value, where the density has its tip.
+# Halvings of cells towards the value, where the density has its peak.
 _HALVINGS: Final = 18
-# What the chances of a value may be off, summed over all cells.
+# The most that the chances of a value may miss 1, summed over all cells.
 _DOUBT: Final = 1e-12
 
 
 @lru_cache(maxsize=64)
 def planar_laplace(epsilon: float, *, dimension: int) -> Ratios | AnyLdp:
-    """Give the law of noise whose density falls by e^ε over the diameter of a ball of values."""
+    """Return the law of noise whose density falls by e^ε over the diameter of a ball of values."""
     check_epsilon(epsilon)
     if dimension == 1:
         return laplace(epsilon)
@@ -122,19 +123,20 @@ def planar_laplace(epsilon: float, *, dimension: int) -> Ratios | AnyLdp:
     off = abs(float((first + second).sum()) - 1)
     if off > _DOUBT:
         return AnyLdp(epsilon=epsilon)
-    found = np.zeros((_PLANAR_STEPS + 1, _PLANAR_STEPS + 1))
+    masses = np.zeros((_PLANAR_STEPS + 1, _PLANAR_STEPS + 1))
     for x, y, part in _corners(first, second, mass, ends):
         _onto_grid(
-            found,
+            masses,
             x * _PLANAR_STEPS / epsilon,
             y * _PLANAR_STEPS / epsilon,
             part,
             epsilon / _PLANAR_STEPS,
         )
-    found += found.T  # the other half of space
+    masses += masses.T  # the other half of space
     width = epsilon / _PLANAR_STEPS
     logs = {
-        (i * width, j * width): float(found[i, j]) for i, j in zip(*np.nonzero(found), strict=True)
+        (i * width, j * width): float(masses[i, j])
+        for i, j in zip(*np.nonzero(masses), strict=True)
     }
     return Ratios(epsilon=epsilon, atoms=safe(logs, doubt=_DOUBT))
 
@@ -153,9 +155,9 @@ def _edges(s: float, dimension: int) -> tuple[Array, Array]:
 
 
 def _cells(s: float, d: int) -> tuple[Array, Array, Array, tuple[Array, ...]]:
-    """Give R0, R1 and m of each cell of the half space next to the first value.
+    """Return R0, R1 and m of each cell of the half space next to the first value.
 
-    With them the ends of ln R0/m and ln R1/m in each cell: both rise with the distance from the
+    Also return the ends of ln R0/m and ln R1/m in each cell: both rise with the distance from the
     middle; the former falls with the angle, the latter rises.
     """
     r, angle = _edges(s, d)
@@ -173,8 +175,8 @@ def _cells(s: float, d: int) -> tuple[Array, Array, Array, tuple[Array, ...]]:
     shape = (r.size - 1, _POINTS, angle.size - 1, _POINTS)
 
     def chance(distance: Array) -> Array:
-        found = (wide * np.exp(log - s * distance)).reshape(shape)
-        return np.asarray(found.sum(axis=(1, 3)))
+        weights = (wide * np.exp(log - s * distance)).reshape(shape)
+        return np.asarray(weights.sum(axis=(1, 3)))
 
     near, away = _distances(across, around)
     first, second, mass = chance(near), chance(away), chance(1 + across[:, None])
@@ -184,7 +186,7 @@ def _cells(s: float, d: int) -> tuple[Array, Array, Array, tuple[Array, ...]]:
 
 
 def _distances(r: Array, angle: Array) -> tuple[Array, Array]:
-    """Give the distances to the two values, which are 1 from the middle on either side."""
+    """Return the distances to the two values, which lie 1 from the middle on either side."""
     r = r[:, None]
     near = np.sqrt((r - 1) ** 2 + 4 * r * np.sin(angle / 2) ** 2)
     away = np.sqrt((r - 1) ** 2 + 4 * r * np.cos(angle / 2) ** 2)
@@ -194,10 +196,10 @@ def _distances(r: Array, angle: Array) -> tuple[Array, Array]:
 def _corners(
     first: Array, second: Array, mass: Array, ends: tuple[Array, ...]
 ) -> list[tuple[Array, Array, Array]]:
-    """Spread both ratios of each cell over their ends, the one high where the other is low."""
-    some = mass > 0
-    low, high, least, most = (end[some] for end in ends)
-    first, second, mass = first[some], second[some], mass[some]
+    """Spread both ratios of each cell over their ends, one high where the other is low."""
+    positive = mass > 0
+    low, high, least, most = (end[positive] for end in ends)
+    first, second, mass = first[positive], second[positive], mass[positive]
     up = _weight(first / mass, low, high)
     down = 1 - _weight(second / mass, least, most)
     both, neither = np.minimum(up, down), 1 - np.maximum(up, down)
@@ -210,18 +212,18 @@ def _corners(
 
 
 def _weight(mean: Array, low: Array, high: Array) -> Array:
-    """Give the chance of the higher end with which a lottery over both has this mean."""
+    """Return the chance of the higher end with which a lottery over both has this mean."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share = (mean * np.exp(-low) - 1) / np.expm1(high - low)
     return np.clip(np.nan_to_num(share, nan=1.0), 0.0, 1.0)
 
 
-def _onto_grid(found: Array, x: Array, y: Array, mass: Array, width: float) -> None:
-    """Spread ratios over the points of the grid about them; both go up by one draw."""
+def _onto_grid(masses: Array, x: Array, y: Array, mass: Array, width: float) -> None:
+    """Spread ratios over the points of the grid around them; one draw decides both directions."""
     i, j = (np.clip(np.floor(z), 0, _PLANAR_STEPS - 1).astype(np.intp) for z in (x, y))
     up, over = (np.expm1((z - k) * width) / math.expm1(width) for z, k in ((x, i), (y, j)))
     up, over = np.clip(up, 0.0, 1.0), np.clip(over, 0.0, 1.0)
-    np.add.at(found, (i + 1, j + 1), mass * np.minimum(up, over))
-    np.add.at(found, (i + 1, j), mass * np.maximum(up - over, 0))
-    np.add.at(found, (i, j + 1), mass * np.maximum(over - up, 0))
-    np.add.at(found, (i, j), mass * (1 - np.maximum(up, over)))
+    np.add.at(masses, (i + 1, j + 1), mass * np.minimum(up, over))
+    np.add.at(masses, (i + 1, j), mass * np.maximum(up - over, 0))
+    np.add.at(masses, (i, j + 1), mass * np.maximum(over - up, 0))
+    np.add.at(masses, (i, j), mass * (1 - np.maximum(up, over)))

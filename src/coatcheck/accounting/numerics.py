@@ -1,8 +1,17 @@
-"""Binomial chances to twelve digits up to a billion draws, and the spreads made of them.
+"""Argument checks, binomial tails and one-sided root finding for the accountant.
 
-What the accountant needs of SciPy's incomplete beta function and of nothing else: point masses
-without the cancellation of log-gamma, expected excesses, and a binomial put on a few nodes in a
-way that only ever spreads it.
+`check_*` reject arguments outside the limits within which the bounds were compared with exact
+arithmetic (tests of soundness). The binomial part computes point masses to twelve digits up to a
+billion draws, without the cancellation of log-gamma; expected excesses; and a binomial on a few
+nodes, in a way that can only spread it. It uses nothing of SciPy but the incomplete beta function.
+
+`bisect` and `root` find where a bound crosses its target. Both return the end called `good`, or a
+point at which they evaluated the condition as good, and never a point in between. `bisect` is for
+a cheap yes or no. `root` is for an expensive bound: the logarithm of a δ over the target δ, good if
+at most zero. A cheap, looser version of the bound finds the neighborhood; the close one finishes.
+
+    >>> bisect(lambda x: x * x <= 2, good=0.0, bad=2.0) ** 2 <= 2
+    True
 """
 
 import math
@@ -16,7 +25,6 @@ from numpy.typing import NDArray
 
 from coatcheck.errors import Misuse
 
-# HOUSE-DOC accounting.limits: 'What the accountant accepts: for anything else it has a sentence and never a number.\n\nWithin these limits the bounds were compared with exact arithmetic (tests/test_soundness.py).\n'
 # e^-64 is far below any δ, so a report with a larger ε is as good as public in any crowd.
 EPSILON: Final = 64.0
 CROWD: Final = 10**9
@@ -24,29 +32,26 @@ DELTA: Final = 1e-15
 
 
 def check_epsilon(value: Any, name: str = "the local epsilon", *, positive: bool = False) -> None:
-    """Refuse what is no privacy budget."""
+    """Raise `Misuse` unless the value is a privacy budget."""
     if not _number(value) or value < 0 or (positive and value == 0):
         kind = "a positive epsilon" if positive else "a finite number, zero or more"
         raise Misuse(f"{name} must be {kind}, not {value!r}; 0.1 to 3 is usual for a promise")
     if value > EPSILON:
-        raise Misuse(f"{name} of {value:g} protects nothing; ask for at most {EPSILON:g}")
+        raise Misuse(f"{name} must be at most {EPSILON:g}, not {value:g}, which protects nothing")
 
 
 def check_delta(value: Any) -> None:
-    """Refuse what is no chance of failure, or one too small for floating point."""
+    """Raise `Misuse` unless the value is a chance of failure that floating point can resolve."""
     if not _number(value) or not 0 < value < 1:
         raise Misuse(
-            f"delta must lie between 0 and 1, not {value!r}; "
-            "one over a hundred times the crowd is a usual choice"
+            f"delta must lie between 0 and 1, not {value!r}; a usual choice is 1 / (100 x crowd)"
         )
     if value < DELTA:
-        raise Misuse(
-            f"delta must be at least {DELTA:g}, not {value:g}: no sum here is that precise"
-        )
+        raise Misuse(f"delta must be at least {DELTA:g}, the precision of the sums, not {value:g}")
 
 
 def check_count(value: Any, name: str) -> None:
-    """Refuse what does not count people or rounds."""
+    """Raise `Misuse` unless the value is a count of people or rounds."""
     if not _number(value) or not float(value).is_integer() or value < 0:
         raise Misuse(f"{name} must be a whole number, zero or more, not {value!r}")
     if value > CROWD:
@@ -54,14 +59,14 @@ def check_count(value: Any, name: str) -> None:
 
 
 def check_rounds(value: Any) -> None:
-    """Refuse what is no number of rounds."""
+    """Raise `Misuse` unless the value is a number of rounds."""
     check_count(value, "rounds")
     if value < 1:
-        raise Misuse(f"there is at least 1 round, not {value}")
+        raise Misuse(f"rounds must be at least 1, not {value}")
 
 
 def check_share(value: Any, name: str) -> None:
-    """Refuse what is no share of the people above none."""
+    """Raise `Misuse` unless the value is a positive share."""
     if not _number(value) or not 0 < value <= 1:
         raise Misuse(f"{name} must be in (0, 1], not {value!r}")
 
@@ -73,10 +78,10 @@ def _number(value: Any) -> bool:
 Array: TypeAlias = NDArray[np.float64]
 
 _SMALL: Final = 16
-# Below this much room above t an excess has two terms at most.
+# With less room above t than this, an excess has at most two terms.
 _TOP: Final = 2.0
-# Below this share of the draws, too many digits of it are lost by subtracting.
-_LOST: Final = 1e-4
+# With less room than this share of the draws, subtraction loses too many digits.
+_CANCELLED: Final = 1e-4
 # ln k! - Stirling's formula, for small k exactly and from there on by its series (Loader 2000).
 _EXACT: Final = np.array(
     [0.0]
@@ -89,7 +94,7 @@ _EXACT: Final = np.array(
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """A finite distribution: where, ascending, and how much."""
+    """A finite distribution: ascending points and their masses."""
 
     at: Array
     mass: Array
@@ -109,7 +114,7 @@ def _deviance(k: Array, mean: Array) -> Array:
 
 
 def point(draws: Array, chance: float, k: Array) -> Array:
-    """Give P[Bin(draws, chance) = k] for 0 < chance < 1; zero outside 0..draws."""
+    """Return P[Bin(draws, chance) = k] for 0 < chance < 1; zero outside 0..draws."""
     inside = (k >= 0) & (k <= draws)
     inner = (k > 0) & (k < draws)
     j = np.where(inner, k, 1.0)
@@ -127,7 +132,7 @@ def point(draws: Array, chance: float, k: Array) -> Array:
 
 
 def at_least(draws: Array, chance: float, k: Array) -> Array:
-    """Give P[Bin(draws, chance) >= k]."""
+    """Return P[Bin(draws, chance) >= k]."""
     from scipy.special import betainc  # noqa: PLC0415 - only here, and slow to load
 
     inner = (k > 0) & (k <= draws)
@@ -137,15 +142,15 @@ def at_least(draws: Array, chance: float, k: Array) -> Array:
 
 
 def doubt(draws: Array, chance: float, k: Array) -> Array:
-    """Bound the relative error of `point` and `at_least` (thrice what 50 digits show)."""
+    """Bound the relative error of `point` and `at_least` (three times that seen with 50 digits)."""
     return 1e-13 + 1e-15 * np.abs(k - draws * chance)
 
 
 def excess(draws: Array, chance: float, above: Array, *, room: Array, sign: float = 1.0) -> Array:
-    """Give E[(B - t)_+] for B ~ Bin(draws, chance), t = draws·chance + above = draws - room.
+    """Return E[(B - t)_+] for B ~ Bin(draws, chance), t = draws·chance + above = draws - room.
 
-    It is rounded up, or with sign -1 down, and so must `room` be. Callers know `room` without
-    subtracting; where the float t is next to `draws`, it is what counts.
+    It is rounded up, or down with sign -1, and so must `room` be. Callers compute `room` without
+    subtracting, and where the float t is close to `draws` the result depends on it.
     """
     k = first_above(draws, chance, above, room)
     tail, mass = at_least(draws, chance, k), point(draws, chance, k)
@@ -153,7 +158,7 @@ def excess(draws: Array, chance: float, above: Array, *, room: Array, sign: floa
 
 
 def first_above(draws: Array, chance: float, above: Array, room: Array) -> Array:
-    """Give the least whole number above t; at most `draws` if there is room, however little."""
+    """Return the least whole number above t; at most `draws` if `room` is positive."""
     k: Array = np.floor(draws * chance + above) + 1
     return np.where(room > 0, np.minimum(k, draws), k)
 
@@ -169,12 +174,12 @@ def combine(
     mass: Array,
     sign: float = 1.0,
 ) -> Array:
-    """Put the excess together from P[>= k] and P[= k], widened by what those may be off."""
+    """Combine P[>= k] and P[= k] to the excess, widened by the rounding errors of both."""
     gain = np.maximum(k, 0.0) * (1 - chance) * mass
     loss = above * tail
     value, scale = np.maximum(gain - loss, 0.0), gain + np.abs(loss)
-    if (top := room < np.minimum(_TOP, _LOST * draws)).any():
-        # Here gain and loss cancel, but the excess is a sum of two terms at most.
+    if (top := room < np.minimum(_TOP, _CANCELLED * draws)).any():
+        # Here gain and loss cancel, but the excess is a sum of at most two terms.
         most = point(draws, chance, draws)
         less = most * draws * ((1 - chance) / chance)
         few = np.maximum(room, 0.0) * most + np.maximum(room - 1, 0.0) * less
@@ -184,10 +189,12 @@ def combine(
 
 @dataclass(frozen=True, kw_only=True)
 class Smear:
-    """What the randomness of a weight N adds to an expected excess: E[(u - N)_+] - (u - E N)_+.
+    """The increase of an expected excess by the randomness of a weight N.
 
-    The function is convex on either side of the mean, so that lines between the tabulated
-    points lie above it.
+    That is E[(u - N)_+] - (u - E N)_+, tabulated.
+
+    It is convex on either side of the mean, so that lines between the
+    points of the table lie above it.
     """
 
     mean: float
@@ -195,25 +202,25 @@ class Smear:
     value: Array
 
     def __call__(self, u: Array) -> Array:
-        """Interpolate; outside the table its end values are too large, which is safe."""
+        """Interpolate; outside the table, the end values are too large, which is safe."""
         return np.interp(u, self.at, self.value)
 
     def nodes(self, count: int) -> Weights:
         """Spread N further over about `count` nodes; E[(u - N)_+] gains `value[0]` at most."""
         every = max(1, self.at.size // count)
-        kept = np.zeros(self.at.size, dtype=bool)
-        kept[::every] = kept[-1] = True
-        kept |= self.at == self.mean
-        at, value = self.at[kept], self.value[kept]
+        chosen = np.zeros(self.at.size, dtype=bool)
+        chosen[::every] = chosen[-1] = True
+        chosen |= self.at == self.mean
+        at, value = self.at[chosen], self.value[chosen]
         slope = np.concatenate([[0.0], np.diff(value) / np.diff(at), [0.0]])
-        # Puts and calls differ by a line of slope one, which starts at the mean.
+        # The two excesses differ by a line of slope one, which starts at the mean.
         return Weights(at=at, mass=np.maximum(np.diff(slope) + (at == self.mean), 0.0))
 
 
 def smear(draws: int, chance: float, *, reach: float, nodes: int = 128) -> Smear:
     """Tabulate the smear of Bin(draws, chance) within `reach` standard deviations of its mean."""
     if chance < 1e-15 or chance > 1 - 1e-15:
-        # Only rounding leads here: a chance of (nearly) none or all is one of none or all.
+        # Only rounding leads here; treat a chance this close to 0 or 1 as 0 or 1.
         mean = float(draws) if chance > 0.5 else 0.0
         return Smear(mean=mean, at=np.array([mean]), value=np.zeros(1))
     mean = draws * chance
@@ -232,7 +239,7 @@ def _around(draws: int, chance: float, *, reach: float, nodes: int) -> Array:
 
 
 def _time_value(draws: int, chance: float, at: Array) -> Array:
-    """Give E[(at - N)_+] below the mean of N and E[(N - at)_+] above it, rounded up."""
+    """Return E[(at - N)_+] below the mean of N and E[(N - at)_+] above it, rounded up."""
     mean = draws * chance
     off, many = at - mean, np.full_like(at, draws)
     calls = excess(many, chance, np.maximum(off, 0.0), room=draws - np.maximum(at, mean))
@@ -243,9 +250,9 @@ def _time_value(draws: int, chance: float, at: Array) -> Array:
 def spread(draws: int, chance: float, *, reach: float, nodes: int) -> Weights:
     """Put Bin(draws, chance) on about `nodes` nodes: same mean, larger in the convex order.
 
-    The masses are second differences of the expected excess, so between two nodes a value is
-    split as a fair lottery over them; the outermost nodes are the ends of the support. A chance
-    next to none or all, where differences are lost to rounding, is a lottery over these ends.
+    The masses are second differences of the expected excess, so a value between two nodes is split
+    as a fair lottery over them; the outermost nodes are the ends of the support. With a chance
+    close to 0 or 1, where rounding loses the differences, it is a lottery over these ends.
     """
     if chance < 1e-15 or chance > 1 - 1e-15:
         return Weights(at=np.array([0.0, draws]), mass=np.array([1 - chance, chance]))
@@ -254,21 +261,20 @@ def spread(draws: int, chance: float, *, reach: float, nodes: int) -> Weights:
     value = _time_value(draws, chance, at)
     value[0] = value[-1] = 0.0
     slope = np.concatenate([[0.0], np.diff(value) / np.diff(at), [0.0]])
-    # Puts and calls differ by a line of slope one, which starts at the node on the mean.
+    # The two excesses differ by a line of slope one, which starts at the node on the mean.
     mass = np.diff(slope) + (at == draws * chance)
     return Weights(at=at, mass=np.maximum(mass, 0.0))
 
 
-# HOUSE-DOC accounting.roots: 'Where a bound crosses its target: every search of the accountant ends on the side it names.\n\n`bisect` is for a yes or no that is cheap to ask. `root` is for a bound that is dear: it is given\nthe log of a δ over the δ that was asked for, so that at most zero is good; a cheap and looser\nversion of the bound finds the neighborhood, the close one finishes. Both return the end called\n`good`, or a point that was itself seen to be good, and never a point between the two.\n\n    >>> bisect(lambda x: x * x <= 2, good=0.0, bad=2.0) ** 2 <= 2\n    True\n'
 class Excess(Protocol):
-    """The log of a δ over its target at a point, with care or cheaply and no lower."""
+    """The logarithm of a δ over its target at a point; the cheap version is never lower."""
 
     def __call__(self, point: float, /, *, fine: bool) -> float:
-        """Evaluate it."""
+        """Evaluate it, closely if `fine`."""
         ...
 
 
-# The result is good by at most this much, in logs of δ.
+# How far below the target the result may be, in logarithms of δ.
 CLOSE: Final = 2e-6
 _NEARBY: Final = 0.05
 
@@ -276,16 +282,16 @@ _NEARBY: Final = 0.05
 def bisect(
     holds: Callable[[float], bool], *, good: float, bad: float, close: float = 1e-12
 ) -> float:
-    """Find the point nearest `bad`, seen from `good`, at which a condition still holds.
+    """Find the point nearest to `bad`, coming from `good`, at which a condition still holds.
 
-    *Guarantee:* the result is `good` or a point at which `holds` was seen to be true. With `good`
+    *Guarantee:* the result is `good` or a point at which `holds` returned true. With `good`
     below `bad` it is rounded down, with `good` above `bad` it is rounded up.
 
     Args:
         holds: the condition, true near `good` and false near `bad`.
-        good: where it is known to hold, and is not asked.
-        bad: where it is known to fail, and is not asked.
-        close: how near the two ends come, as a share of the larger.
+        good: a point at which it is known to hold; not evaluated.
+        bad: a point at which it is known to fail; not evaluated.
+        close: the final distance of the two ends, as a share of the larger.
     """
     while abs(bad - good) > close * max(abs(good), abs(bad)):
         middle = (good + bad) / 2
@@ -297,9 +303,9 @@ def bisect(
 
 
 def doubled(holds: Callable[[float], bool], *, most: float = 1e300) -> tuple[float, float]:
-    """Double 1 until a condition holds; give the last point of failure and the first of success.
+    """Double 1 until a condition holds; return the last failing and the first holding point.
 
-    The former is 0 if it holds at once, the latter is infinite if it does not hold up to `most`.
+    The former is 0 if it holds at 1; the latter is infinite if it does not hold up to `most`.
     """
     before, now = 0.0, 1.0
     while not holds(now):
@@ -310,14 +316,14 @@ def doubled(holds: Callable[[float], bool], *, most: float = 1e300) -> tuple[flo
 
 
 def root(excess: Excess, *, good: float, bad: float, start: float) -> float:
-    """Find the point nearest `bad`, seen from `good`, at which the excess is still at most zero.
+    """Find the point nearest to `bad`, coming from `good`, where the excess is at most zero.
 
-    *Guarantee:* the result is `good` or a point at which the excess was seen to be at most zero.
+    *Guarantee:* the result is `good` or a point at which the excess was evaluated as at most zero.
 
     Args:
-        excess: the function, at a point, with or without care.
-        good: where it is known to be at most zero, and is not asked.
-        bad: where it is thought to be above zero; returned if it is not.
+        excess: the function.
+        good: a point at which it is known to be at most zero; not evaluated.
+        bad: a point at which it should be above zero; returned if it is not.
         start: a guess.
     """
     if excess(bad, fine=False) <= 0:
@@ -330,7 +336,7 @@ def root(excess: Excess, *, good: float, bad: float, start: float) -> float:
     start, slope, _ = _walk(
         excess, ends, fine=False, start=start, slope=0.0, goal=(-_NEARBY, _NEARBY)
     )
-    # Where the cheap bound is good nowhere, one look tells if the dear one is.
+    # If the cheap bound is good nowhere, evaluate the close one once.
     if start == good and excess(last, fine=True) > 0:
         return good
     point, _, value = _walk(excess, ends, fine=True, start=start, slope=slope, goal=(-CLOSE, 0.0))
@@ -359,18 +365,18 @@ def _walk(
 ) -> tuple[float, float, float]:
     """Follow secants inside a shrinking bracket until the excess is within the goal.
 
-    Gives the point, the last slope and the value; if the bracket closes first, its good end.
+    Return the point, the last slope and the value; if the bracket closes first, its good end.
     """
     middle = (ends.good + ends.bad) / 2
     outward = 1 if ends.good > ends.bad else -1
     point = start if ends.holds(start) else middle
-    before, kept = None, -700.0
+    before, at_good = None, -700.0
     for turn in range(100):
         value = excess(point, fine=fine)
         if goal[0] <= value <= goal[1]:
             return point, slope, value
         if value <= 0:
-            ends, kept = ends._replace(good=point), value
+            ends, at_good = ends._replace(good=point), value
         else:
             ends = ends._replace(bad=point)
         if ends.closed():
@@ -384,4 +390,4 @@ def _walk(
             point += 0.1 * point * outward * (1 if value > 0 else -1)
         if turn % 8 == 7 or not ends.holds(point):
             point = (ends.good + ends.bad) / 2
-    return ends.good, slope, kept
+    return ends.good, slope, at_good

@@ -20,7 +20,7 @@ from coatcheck.accounting.amplification import (
     any_ldp,
     central,
     delta_curve,
-    known,
+    reaches_a_delta,
 )
 from coatcheck.accounting.amplification import amplify as amplified
 from coatcheck.accounting.amplification import calibrate as calibrated
@@ -251,7 +251,7 @@ def curve(
     single = rounds == 1 and sampled == 1
     at, upper = _curve(law, people, rounds, sampled, max(2, points))
     lower = None
-    if single and known(law):
+    if single and reaches_a_delta(law):
         lower = [float(x) for x in delta_curve(law, epsilons=at, crowd=people, lower=True)]
     bounds = renyi(law, crowd=people, orders=orders, rounds=rounds, sampled=sampled)
     document: dict[str, Any] = {

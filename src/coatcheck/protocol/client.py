@@ -123,7 +123,7 @@ class Budget(Protocol):
         From the time `until` on it costs the local ε, unless its end is known by then.
         """
 
-    def settle(self, round_id: str, *, missing: int | None) -> object:
+    def record_outcome(self, round_id: str, *, missing: int | None) -> object:
         """Charge what a round cost, now that its end is known; None means the local ε."""
 
 
@@ -332,7 +332,7 @@ def record_outcome(ticket: Ticket, shown: SignedOutcome, *, ledger: Budget | Non
     wrong = flaw(shown.heading, shown.round) or _unreceived(ticket, shown)
     answered = shown.heading.outcome == ANSWERED and not wrong
     if ledger:
-        ledger.settle(shown.round.name, missing=0 if answered else None)
+        ledger.record_outcome(shown.round.name, missing=0 if answered else None)
     if wrong:
         raise Refused(
             f"the heading of this round breaks its own numbers: {wrong}; do not rely on it, and"

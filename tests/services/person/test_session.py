@@ -182,13 +182,13 @@ def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
         file.read()
     first, other = SMALL.join(0), SMALL.join(0)
     file.keep(first)
-    with pytest.raises(Misuse, match="exists already"):
+    with pytest.raises(Misuse, match="already exists"):
         file.keep(other)
     assert file.load() == first
     file.update(other)
     assert file.read() == other
     file.path.chmod(0o644)
-    with pytest.raises(Refused, match="can be read by others"):
+    with pytest.raises(Refused, match="other users can read"):
         file.load()
     file.discard()
     assert file.load() is None

@@ -52,7 +52,7 @@ def test_the_direction_comes_from_the_file_and_is_not_in_the_terms(tmp_path: Pat
         ('{"learning": 3}', 0o600, "is no file of task parameters"),
         ('{"learning": {"direction": [1.0]}}', 0o600, "the direction must have 3 numbers"),
         ('{"learning": {"compass": 1}}', 0o600, "does not take these parameters"),
-        ("{}", 0o644, "can be read by others"),
+        ("{}", 0o644, "other users can read"),
     ],
 )
 def test_a_wrong_file_is_told(tmp_path: Path, text: str, mode: int, sentence: str) -> None:

@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 
 from coatcheck.tasks.contract import Belief, Floats, Positions, distinct, normalised
 from coatcheck.tasks.solvers import available, needed
-from coatcheck.tasks.solvers.close_pairs import Blocks, cut
+from coatcheck.tasks.solvers.close_pairs import Blocks, cut, side_by_side
 
 DENSE_PAIRS = 10**8
 _SMALL_PAIRS = 400_000
@@ -143,7 +143,7 @@ def transport(
     pairs = total * int(demand.sum())
     if pairs > _SMALL_PAIRS and available():
         # Neighbours side by side in memory: the auction waits less for what it looks up.
-        ours, theirs = cut(rows, size=_BLOCK).order, cut(columns, size=_BLOCK).order
+        ours, theirs = side_by_side(rows, size=_BLOCK), side_by_side(columns, size=_BLOCK)
         market = Market(rows[ours], columns[theirs], supply[ours], demand[theirs])
         plan = market.plan(gap)
         return replace(plan, sources=ours[plan.sources], targets=theirs[plan.targets])
@@ -253,7 +253,7 @@ class Market:
             most, least = float(better.max()), _TINY * self.cost / units
             if self.cost - self.bound <= max(gap, _ROUNDING) * self.cost:
                 break
-            if proven and most <= _TINY * float(np.abs(self.u).max()):
+            if proven and most <= _TINY * float(np.abs(self.u[:-1]).max()):
                 break  # what is left of the gap is the rounding of the prices
             if most > step or proven:
                 self.add(owners, columns)
@@ -310,7 +310,7 @@ def _candidates(market: Market) -> tuple[Positions, Positions]:
     table = np.concatenate(found, axis=1)
     owners = np.repeat(np.arange(n), table.shape[1])
     # One full plan, so that there is one: both sides block by block, unit by unit.
-    by_block = cut(rows, size=_BLOCK).order
+    by_block = side_by_side(rows, size=_BLOCK)
     ours = np.repeat(by_block, supply[by_block])
     theirs = np.repeat(market.blocks.order, demand[market.blocks.order])
     taken = theirs[(np.arange(len(ours)) * len(theirs)) // len(ours)]

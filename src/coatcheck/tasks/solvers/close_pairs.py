@@ -13,8 +13,10 @@ Paper, location-based social systems.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from coatcheck.errors import Misuse
 from coatcheck.tasks.contract import Floats, Positions
@@ -48,17 +50,33 @@ class Blocks:
 
 
 def cut(points: Floats, *, size: int) -> Blocks:
-    """Cut the points, at least one, into blocks of at most `size`; needs compiled loops."""
-    from coatcheck.tasks.solvers import close_pairs_kernels  # noqa: PLC0415 - an extra
-
-    room = 4 * (len(points) // max(size, 1) + 1)  # blocks hold more than size / 2 points
-    order = np.arange(len(points))
-    start, stop, skip = (np.empty(room, dtype=np.int64) for _ in range(3))
-    low, high = np.empty((room, points.shape[1])), np.empty((room, points.shape[1]))
-    nodes = close_pairs_kernels.cut(
-        np.ascontiguousarray(points), size, order, start, stop, skip, low, high
+    """Cut the points, at least one, into blocks of at most `size` different places."""
+    tree = cKDTree(points, leafsize=size)
+    start, stop, skip = list[int](), list[int](), list[int]()
+    waiting: list[Any] = [tree.tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, int):  # everything below this node has its number by now
+            skip[node] = len(start)
+            continue
+        waiting.append(len(start))
+        start.append(node.start_idx)
+        stop.append(node.end_idx)
+        skip.append(0)
+        if node.split_dim >= 0:
+            waiting += [node.greater, node.lesser]
+    bounds = np.column_stack([start, stop]).ravel()
+    ordered = np.append(points[tree.indices], points[:1], axis=0)  # so that each end is an index
+    low, high = (
+        np.ascontiguousarray(extreme.reduceat(ordered, bounds)[::2])
+        for extreme in (np.minimum, np.maximum)
     )
-    return Blocks(order, start[:nodes], stop[:nodes], skip[:nodes], low[:nodes], high[:nodes])
+    return Blocks(tree.indices, np.array(start), np.array(stop), np.array(skip), low, high)
+
+
+def side_by_side(points: Floats, *, size: int) -> Positions:
+    """The positions of the points in an order in which the `size` next to each other are near."""
+    return np.asarray(cKDTree(points, leafsize=size).indices)
 
 
 _BLOCK = 128

@@ -20,7 +20,7 @@ from scipy.spatial import cKDTree
 from coatcheck.tasks.contract import Floats, Positions, distinct, normalised
 from coatcheck.tasks.solvers import available
 from coatcheck.tasks.solvers.assignment import handed_out
-from coatcheck.tasks.solvers.close_pairs import cut
+from coatcheck.tasks.solvers.close_pairs import side_by_side
 
 _NEAR = 8
 _FEW = 32
@@ -63,7 +63,7 @@ def _by_flow(
 
     sides, orders, units = [], [], []
     for places, at in (ours, theirs):
-        order = cut(places, size=_BLOCK).order  # neighbours side by side make small boxes
+        order = side_by_side(places, size=_BLOCK)  # so that boxes of neighbours are small
         sides.append(np.ascontiguousarray(places[order]))
         units.append(np.bincount(at, minlength=len(places))[order])
         orders.append(order)
