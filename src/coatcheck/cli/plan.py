@@ -381,10 +381,10 @@ def _lines(rows: list[Row], budgets: Sequence[float]) -> Iterator[list[str]]:
         label = mechanism + (" [green]✓[/]" if exact else "")
         if len(decoders) > 1:
             yield [label]
-        for decoder, line in decoders.items():
+        for how, line in decoders.items():
             cells = [_cell(line[budget], least[budget]) for budget in budgets]
             time = statistics.median(row.microseconds for row in line.values())
-            yield [f"  {decoder}" if len(decoders) > 1 else label, *cells, f"{time:.2f}"]
+            yield [f"  {how}" if len(decoders) > 1 else label, *cells, f"{time:.2f}"]
         if mechanism == "minkowski-paper":
             yield []  # baselines follow
 

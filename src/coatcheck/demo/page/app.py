@@ -543,8 +543,8 @@ _NOTHING: Final = "it learns nothing of any value (ε = 0), as long as the seals
 _BLIND: Final = {
     "onlooker": (
         "An onlooker, who only reads the board, sees addresses, sealed answers of one size and"
-        " sealed letters: ε = 0 for every value, as long as the seals (HPKE) hold. The number of people"
-        " is public."
+        " sealed letters: ε = 0 for every value, as long as the seals (HPKE) hold. The number of"
+        " people is public."
     ),
     "relay": (
         "The relay sees network addresses, and when each of them sends a request to which role;"
