@@ -20,7 +20,7 @@ from scipy.special import ndtri
 
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy, source
-from coatcheck.tasks.contract import measured, scale_of
+from coatcheck.tasks.contract import scale_of, scaled
 
 CITY: Final = Box.geographic(south=31.190, west=121.430, north=31.262, east=121.514)
 """Eight kilometres by eight, stated before anybody reports a place."""
@@ -64,7 +64,7 @@ def place_of(name: str) -> Floats:
 
 def well_placed(people: Floats, *, within: float) -> int:
     """Return the row of the person in the old town with the most people within that distance."""
-    places = measured(people, scale_of(CITY) or (1.0, 1.0))
+    places = scaled(people, scale_of(CITY) or (1.0, 1.0))
     near = cKDTree(places).query_ball_point(places, within, return_length=True)
     in_old_town = [quarter(place) == "old town" for place in people]
     return int(np.argmax(np.where(in_old_town, near, 0)))
