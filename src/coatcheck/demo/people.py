@@ -122,11 +122,11 @@ class People:
         self._door = CachedClient()
         first, trusted = invited.url, invited.trusted
         self.through = SharedHttpCache(invited.relay, first=first, trusted=trusted, door=self._door)
-        self._visits = {who: self._visit(who) for who in invited.values}
+        self._sessions = {who: self._session(who) for who in invited.values}
         self._busy: dict[Person, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._answers: dict[Person, Answer] = {}
 
-    def _visit(self, who: Person) -> Session:
+    def _session(self, who: Person) -> Session:
         name = f"{self._invited.names[who[0]]}-{who[1]}.ticket"
         path, trusted = self._invited.homes / name, self._invited.trusted
         return Session(self._invited.url, path=path, trusted=trusted, peers=self.through)
@@ -137,35 +137,35 @@ class People:
 
     async def join(self, who: Person) -> Done:
         """Let a person take part."""
-        visit, name = self._visits[who], self._invited.names[who[0]]
+        session, name = self._sessions[who], self._invited.names[who[0]]
         limit = self._invited.limit
-        invitation = await visit.invitation(group=name, limit=limit, patience=PATIENCE)
+        invitation = await session.invitation(group=name, limit=limit, patience=PATIENCE)
         noting = Noting(invitation.randomizer)
         mine = replace(invitation, randomizer=cast("Randomizer", noting))
         value = self._invited.values[who]
-        await asyncio.to_thread(visit.prepare, mine, value, ledger=None, clamp=True)
-        ticket = await visit.hand_in(invitation.round, patience=PATIENCE)
+        await asyncio.to_thread(session.prepare, mine, value, ledger=None, clamp=True)
+        ticket = await session.hand_in(invitation.round, patience=PATIENCE)
         return Done(who, ticket=ticket, guarantee=invitation.guarantee, report=noting.report)
 
     async def collect(self, who: Person) -> Done:
         """Let a person fetch the whole bulletin, check it and open their own entry."""
-        answer = await self._visits[who].collect(patience=PATIENCE)
+        answer = await self._sessions[who].collect(patience=PATIENCE)
         self._answers[who] = answer
         return Done(who, answer=answer)
 
     @cached_property
     def _all_letters(self) -> RoundLetters:
         """The letters of the round, fetched once for everybody here."""
-        return next(iter(self._visits.values())).all_letters()
+        return next(iter(self._sessions.values())).all_letters()
 
     async def settle(self, who: Person) -> Done:
         """Let a person settle with their candidates, by letters of their own."""
-        visit, place = self._visits[who], self._invited.values[who]
-        visit.feed = self._all_letters
-        words, terms = self._invited.lines[who[0]], visit.round.terms.settle
+        session, place = self._sessions[who], self._invited.values[who]
+        session.feed = self._all_letters
+        words, terms = self._invited.lines[who[0]], session.round.terms.settle
         if terms and terms.asks:  # a partner; else all who are near
             words = ", ".join(f"{number:.5f}" for number in place) + f": {words}"
-        side = await settle(visit, place, words=words, look=_LOOK)
+        side = await settle(session, place, words=words, look=_LOOK)
         written = side.words
         letters = ((one, _text(written.get(one, b""))) for one in side.partners)
         posted = len(self._all_letters.postings)
@@ -175,19 +175,19 @@ class People:
         """Let a person write to their nearest partner."""
         to = self._answers[who].partners[0].contact
         async with self._busy[who]:
-            await self._visits[who].write(self._invited.lines[0].encode(), to=to)
+            await self._sessions[who].write(self._invited.lines[0].encode(), to=to)
         return Done(who, posted=1)
 
     async def read(self, who: Person) -> Done:
         """Let a person read what has come, and reply to all that is no reply itself."""
-        visit, (_, reply) = self._visits[who], self._invited.lines
+        session, (_, reply) = self._sessions[who], self._invited.lines
         read, posted = [], 0
         async with self._busy[who]:
-            for letter in (await visit.read()).letters:
+            for letter in (await session.read()).letters:
                 body = _text(letter.body)
                 # Not to a reply: two people would write to each other for ever.
                 if body != reply:
-                    await visit.write(reply.encode(), to=letter.sender.raw)
+                    await session.write(reply.encode(), to=letter.sender.raw)
                     posted += 1
                 read.append((letter.sender.raw, body))
         return Done(who, letters=tuple(read), posted=posted)
