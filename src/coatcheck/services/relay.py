@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import httptools
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from coatcheck.entropy import system
 from coatcheck.errors import Malformed, Unavailable
@@ -30,8 +30,7 @@ from coatcheck.protocol.oblivious_http import (
     SignedKeys,
 )
 from coatcheck.services.settings import RelaySettings
-from coatcheck.services.telemetry import MEDIA as METRICS
-from coatcheck.services.web.app import App, openapi
+from coatcheck.services.web.app import COMMON_WITHOUT_STORE, App
 from coatcheck.services.web.client import Answered, Origin, certificates, check_apart, origin_of
 from coatcheck.services.web.connections import Receive, Scope, Send, Wire, header, read_body
 from coatcheck.services.web.gateway import SENDS
@@ -51,13 +50,6 @@ _PREFLIGHT: Final = {
 }
 _AGAIN: Final = 1.0
 """Seconds within which a gateway's keys are fetched once at most, whatever it answers."""
-
-
-class RelayHealth(Struct, frozen=True):
-    """The role; a relay has no store, so every process of it leads."""
-
-    role: str
-    leads: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,8 +110,6 @@ class RelayService(App[RelaySettings]):
             await send(message)
 
         await super().__call__(scope, receive, sent if scope["type"] == "http" else send)
-
-    # -- for people
 
     async def preflight(self, authority: Authority) -> Reply:
         """Let a browser send requests for a page of any site."""
@@ -183,16 +173,6 @@ class RelayService(App[RelaySettings]):
         except Unavailable:
             raise Problem("unavailable", _AWAY) from None
 
-    # -- for the operator
-
-    async def healthz(self) -> RelayHealth:
-        """Return the role, as a sign that the relay answers."""
-        return RelayHealth(self.role)
-
-    async def metrics_page(self) -> Reply:
-        """Return the metrics in the text format of Prometheus."""
-        return Reply(self.metrics.page())
-
     table = (
         Route(
             *("POST", "/gateways/{authority}", forward),
@@ -208,11 +188,7 @@ class RelayService(App[RelaySettings]):
         ),
         Route("OPTIONS", "/gateways/{authority}", preflight, problems=(404,)),
     )
-    common = (
-        Route("GET", "/healthz", healthz),
-        Route("GET", "/metrics", metrics_page, media=METRICS, operator=True),
-        Route("GET", "/openapi.json", openapi),
-    )
+    common = COMMON_WITHOUT_STORE
 
 
 # -- connections to gateways. The services' HTTP client costs about 2 ms of CPU per request, most of

@@ -269,6 +269,31 @@ COMMON: Final = (
 """The routes of every role with a store."""
 
 
+class RoleHealth(Struct, frozen=True):
+    """The role of a process without a store, which always leads."""
+
+    role: str
+    leads: bool = True
+
+
+async def role_healthz(service: App[Any]) -> RoleHealth:
+    """Return the role, as a sign that it answers."""
+    return RoleHealth(service.role)
+
+
+async def role_metrics(service: App[Any]) -> Reply:
+    """Return the metrics in the text format of Prometheus."""
+    return Reply(service.metrics.page())
+
+
+COMMON_WITHOUT_STORE: Final = (
+    Route("GET", "/healthz", role_healthz),
+    Route("GET", "/metrics", role_metrics, media=METRICS, operator=True),
+    Route("GET", "/openapi.json", openapi),
+)
+"""The routes of every role without a store."""
+
+
 class Service(App[S], Generic[S, T]):
     """The application of a role with a store and keys.
 
