@@ -74,7 +74,7 @@ def test_the_plot_is_drawn_beside_the_output(tmp_path: Path) -> None:
         (["--epsilon", "1,x"], "--epsilon takes numbers by comma, such as 0.5,1,2, got '1,x'"),
         (["--epsilon", ","], "--epsilon takes numbers by comma"),
         (["--epsilon", "1,1.0"], "names a budget twice"),
-        (["--epsilon", "0"], "epsilon must be a number above 0"),
+        (["--epsilon", "0"], "`epsilon` must be a number above 0"),
         (["--epsilon", "nan"], "--epsilon takes numbers by comma"),
         (["--epsilon", "1", "--samples", "0"], "at least 1 sample"),
         (["--epsilon", "1", "--seed", "-1"], "`seed` must be a whole number, 0 or more"),

@@ -30,16 +30,15 @@ from coatcheck.domains import Ball
 from coatcheck.errors import Misuse
 from coatcheck.planning.comparison import check_file, draw_curve
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, SphereResponse
-from coatcheck.randomizers.baselines import BASELINES
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 # HOUSE-DOC cli.privacy: '`coatcheck amplify` and `calibrate`: what a crowd guarantees, and what it allows.'
-_WITHOUT_SHAPE: Final[dict[str, Any]] = {SphereResponse.name: SphereResponse} | {
-    kind.name: kind for kind in BASELINES
-}
-MECHANISMS: Final = ("any", "minkowski", "bounded", "grid", *_WITHOUT_SHAPE)
+_BASELINES: Final = (
+    *("privunit", "privunitg", "privhs", "laplace", "planar-laplace", "staircase", "square-wave"),
+)
+MECHANISMS: Final = ("any", "minkowski", "bounded", "grid", "sphere", *_BASELINES)
 _COUNTS: Final = ("delta", "method", "crowd", "local_epsilon", "corrupted", "exposed", "lost")
 _TOLD: Final = ("anonymous", "amplified", "least", "adjacency", "assumptions", "caveat")
 
@@ -91,9 +90,9 @@ class Mechanism:
                 raise Misuse("grid needs --cells; `coatcheck plan` finds how many")
             return partial(laws.grid, cells=self.cells)
         domain = Ball(radius=1.0, p=self.norm, dimension=self.dimension)
-        if self.mechanism in _WITHOUT_SHAPE:
-            plain = _WITHOUT_SHAPE[self.mechanism]
-            return lambda epsilon: plain(domain=domain, epsilon=epsilon).law
+        if self.mechanism in {"sphere", *_BASELINES}:
+            kind = _without_shape(self.mechanism)
+            return lambda epsilon: kind(domain=domain, epsilon=epsilon).law
         radius = self.radius
         if radius is None:
             raise Misuse(f"{self.mechanism} needs --radius; `coatcheck plan` finds the best one")
@@ -105,6 +104,15 @@ class Mechanism:
 
 
 _FIELDS = Reader(_pairs, "is LABELS:EPSILON by comma, such as 10:1,10:1")
+
+
+def _without_shape(name: str) -> Any:
+    """Return the class of a mechanism that needs neither a radius nor cells."""
+    if name == SphereResponse.name:
+        return SphereResponse
+    from coatcheck.randomizers.baselines import BASELINES  # noqa: PLC0415 - only when named
+
+    return next(kind for kind in BASELINES if kind.name == name)
 
 
 @dataclass(frozen=True, kw_only=True)

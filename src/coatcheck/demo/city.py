@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy, source
-from coatcheck.tasks.contract import measured, scale_of
+from coatcheck.tasks.contract import scale_of, scaled
 
 # HOUSE-DOC demo.city: "A made-up city: crowds that gather in quarters, the same ones for the same seed.\n\nThe demo's people have to be somewhere when the user brings no file. Nobody real lives here, so\nseeded randomness is right; the noise on their places is drawn by the clients, as always.\n"
 CITY: Final = Box.geographic(south=31.190, west=121.430, north=31.262, east=121.514)
@@ -62,7 +62,7 @@ def place_of(name: str) -> Floats:
 
 def well_placed(people: Floats, *, within: float) -> int:
     """Tell who of the old town has the most people within so many metres."""
-    places = measured(people, scale_of(CITY) or (1.0, 1.0))
+    places = scaled(people, scale_of(CITY) or (1.0, 1.0))
     near = cKDTree(places).query_ball_point(places, within, return_length=True)
     there = [quarter(place) == "old town" for place in people]
     return int(np.argmax(np.where(there, near, 0)))

@@ -19,7 +19,7 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.protocol.server import one_by_one
 from coatcheck.randomizers.choice import misses
-from coatcheck.randomizers.composed import heard, speaker
+from coatcheck.randomizers.composed import spoken_reports, without_coin
 from coatcheck.simulation.quality import measure, named_alone
 from coatcheck.simulation.trial import describe_group
 
@@ -73,8 +73,8 @@ def _estimates(run: "Run") -> list[Floats]:
     """Return what the server made of each report, as it saw them; silence is not a number."""
     found = []
     for draft, opened in zip(run.scenario.drafts, run.seen, strict=True):
-        part = speaker(draft.randomizer)
-        who, said = heard(draft.randomizer, opened.reports)
+        part = without_coin(draft.randomizer)
+        who, said = spoken_reports(draft.randomizer, opened.reports)
         rows = np.full((len(opened.reports), part.domain.dimension), np.nan)
         rows[who] = part.estimate(said, cast("Decode", draft.decode))
         found.append(rows)
@@ -207,7 +207,7 @@ def lesson(run: "Run") -> dict[str, Any]:
     shared = np.array(run.answers[0, 0].shared)
     truth = known.gradients.mean(axis=0)
     lengths = float(np.linalg.norm(shared) * np.linalg.norm(truth))
-    who, _ = heard(run.scenario.drafts[0].randomizer, run.seen[0].reports)
+    who, _ = spoken_reports(run.scenario.drafts[0].randomizer, run.seen[0].reports)
     return {
         "accuracy": known.accuracy(known.after(shared).model.parameters),
         "cosine_to_true_mean": float(shared @ truth) / lengths if lengths else 0.0,

@@ -35,7 +35,7 @@ from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.server import numbers
 from coatcheck.protocol.settling.nearness import offsets
-from coatcheck.tasks.contract import Scale, measured
+from coatcheck.tasks.contract import Scale, scaled
 
 if TYPE_CHECKING:
     from coatcheck.accounting.guarantee import Guarantee
@@ -168,7 +168,7 @@ class Rounds:
         self._reach = int(np.abs(around).max()) + 1  # the table's edge: nothing there is near
         self._table = np.zeros((2 * self._reach + 1,) * 2, dtype=np.bool_)
         self._table[tuple((around + self._reach).T)] = True
-        self.places = measured(self._values, self.scale)
+        self.places = scaled(self._values, self.scale)
 
     def near(self, claimed: Floats, places: Floats) -> NDArray[np.bool_]:
         """Tell which places count as near a claimed one, by their cells."""
@@ -295,13 +295,13 @@ def trilateration(scenario: "Scenario") -> dict[str, Any]:
         raise Misuse("the trilaterator is in the nearby demo only")
     others = Rounds(scenario, people=scenario.trilaterator[1])
     scale = cast("Scale", scenario.task.params()["scale"])
-    claimed = measured(scenario.values[0][-1:], scale)[0]
+    claimed = scaled(scenario.values[0][-1:], scale)[0]
     ledger = _ledger(scenario)
     count = len(ledger["spent"])
     habits = (
         city.places(_HABITS, entropy=_SEED) if scenario.box == city.CITY else scenario.values[0]
     )
-    attacker = Trilaterator(others, measured(habits, scale))
+    attacker = Trilaterator(others, scaled(habits, scale))
     guess, seen = attacker.without_names(count=count, entropy=seeded(_SEED))
     rounds = [
         {"claimed": _degrees(place, scale), "candidates": one.candidates, "near": one.near}

@@ -295,7 +295,7 @@ def _check_exposure(round_: Round, number: int) -> None:
     try:
         task = tasks.from_params({**work.params, "name": work.name})
         if coins:
-            tasks.check_silence(task, sizes=sizes)
+            tasks.check_coin_allowed(task, sizes=sizes)
         each = len(round_.terms.shufflers)
         told = tasks.exposure(task, sizes=sizes, corrupted=corrupted, each=each)[number]
     except SHAPELESS as error:

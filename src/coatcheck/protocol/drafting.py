@@ -94,7 +94,7 @@ def draft_groups(
                     " for fewer per person"
                 )
     if any(isinstance(plan.randomizer, CoinResponse) for plan in plans):
-        tasks.check_silence(task, sizes=[plan.minimum for plan in plans])
+        tasks.check_coin_allowed(task, sizes=[plan.minimum for plan in plans])
     exposed = tasks.exposure(
         task,
         sizes=[plan.minimum for plan in plans],

@@ -42,11 +42,11 @@ from coatcheck.randomizers import (
     Randomizer,
     from_params,
 )
-from coatcheck.randomizers.composed import heard, speaker
-from coatcheck.randomizers.density import LEARNED, believed
+from coatcheck.randomizers.composed import spoken_reports, without_coin
+from coatcheck.randomizers.density import LEARNED, batch_belief
 from coatcheck.tasks.contract import RunsByRegion
 from coatcheck.tasks.execution import Map, Region, regions
-from coatcheck.tasks.learning import mean_of, tells_mean_only
+from coatcheck.tasks.learning import answers_mean_only, mean_of
 
 # HOUSE-DOC protocol.opened: 'Opened reports: what a server keeps of a partition of a batch, side by side, and what it drops.\n\nPure functions over the columns of a partition. The checks of one report need that report only;\nwhether two carry the same keys is seen over all partitions of all groups. SPEC section 11.\n'
 _Mask = NDArray[np.bool_]
@@ -384,12 +384,14 @@ class Server:
         With several regions, `run` does them (`tasks.answer`).
         """
         # The task sees those who spoke. Whoever was silent counts in the crowd, and is answered.
-        spoken = [heard(one, own) for one, own in zip(self.randomizers, reports, strict=True)]
+        spoken = [
+            spoken_reports(one, own) for one, own in zip(self.randomizers, reports, strict=True)
+        ]
         said = [own for _, own in spoken]
         heeded = [note[who] for note, (who, _) in zip(notes, spoken, strict=True)]
         found = self._mean(said) or self._told(said, heeded, regions=regions, run=run)
         return [
-            tasks.among(answers, who, size=len(own))
+            tasks.with_silent(answers, who, size=len(own))
             for answers, (who, _), own in zip(found, spoken, reports, strict=True)
         ]
 
@@ -401,7 +403,7 @@ class Server:
         if isinstance(self.task, tasks.ReadsBeliefs) and self.task.reads_beliefs:
             groups = zip(self.randomizers, said, self.round.terms.groups, strict=True)
             beliefs = [
-                belief(speaker(one), own, prior=self._priors.get(of.name))
+                belief(without_coin(one), own, prior=self._priors.get(of.name))
                 for one, own, of in groups
             ]
         estimates = self._estimates(said)
@@ -415,15 +417,17 @@ class Server:
         What reads a report by the others needs all at once.
         """
         how = cast("Decode", self.round.terms.groups[0].decode)
-        if not tells_mean_only(self.task) or how in LEARNED:
+        if not answers_mean_only(self.task) or how in LEARNED:
             return []
-        part = speaker(self.randomizers[0])
+        part = without_coin(self.randomizers[0])
         return [mean_of(self.task, said[0], lambda some: numbers(part, some, how))]
 
     def _estimates(self, said: Sequence[Reports]) -> list[tasks.Floats]:
         groups = zip(self.randomizers, said, self.round.terms.groups, strict=True)
         return [
-            numbers(speaker(one), own, cast("Decode", of.decode), prior=self._priors.get(of.name))
+            numbers(
+                without_coin(one), own, cast("Decode", of.decode), prior=self._priors.get(of.name)
+            )
             for one, own, of in groups
         ]
 
@@ -475,7 +479,7 @@ class Server:
                 f" have {len(groups)}"
             )
         if any(isinstance(randomizer, CoinResponse) for randomizer in self.randomizers):
-            tasks.check_silence(self.task, sizes=[group.minimum for group in groups])
+            tasks.check_coin_allowed(self.task, sizes=[group.minimum for group in groups])
         sizes = least_sizes(self.task, self.randomizers, suite=self.round.suite)
         for of, (payload, answer) in zip(groups, sizes, strict=True):
             if of.payload_size != payload:
@@ -533,5 +537,5 @@ def belief(
             f"reports of {randomizer.name} on this domain cannot be read by where people are:"
             " choose a task that needs estimates only"
         )
-    kinds, weights, places = believed(randomizer, reports, prior=prior)
+    kinds, weights, places = batch_belief(randomizer, reports, prior=prior)
     return tasks.Belief(kinds, weights, domain.from_unit(places))
