@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coatcheck.accounting.laws import OwnCoin
-from coatcheck.cli.protocol_steps import describe
+from coatcheck.cli.documents import terms_document
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse, Refused
@@ -110,7 +110,7 @@ def test_a_round_with_coins_from_plan_to_answer() -> None:
     assert all(answer.shared == outcome.answers[0][0].shared for answer in outcome.answers[0])
     assert sum(bool(row[0]) for row in outcome.values(0)) == len(who)
     assert len({len(upload) for upload in outcome.uploads}) == 1
-    told = describe(outcome.round)["groups"]["people"]
+    told = terms_document(outcome.round)["groups"]["people"]
     assert told["mechanism"] == "coin of rate 0.5 before sphere"
 
 

@@ -99,7 +99,7 @@ def test_what_cannot_settle_is_told() -> None:
 
 def test_the_command_prints_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """`coatcheck plan` has the same figures in its text and its JSON."""
-    remember(monkeypatch, "planned")
+    remember(monkeypatch, "make_plan")
     words = ["plan", "--epsilon", "2", "--group", "riders:60", "--group", "drivers:80"]
     words += ["--task", "least-cost-matching", "--task-params", '{"candidates": 4}']
     told = CliRunner().invoke(main, words)

@@ -32,11 +32,11 @@ from coatcheck.errors import Forgotten, Unavailable
 from coatcheck.protocol.agreement import read_signed, verify_signatures
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.log.merkle import HASH_SIZE, leaf_hash, root_over
-from coatcheck.protocol.outcomes import FEW_REPORTS, OPERATOR, is_short, unheard
+from coatcheck.protocol.outcomes import FEW_REPORTS, OPERATOR, is_short, outcome_without_batch
 from coatcheck.protocol.server import (
     NOWHERE,
+    entry_places,
     open_part,
-    places,
     refusal,
     seal_entries,
     write_answers,
@@ -129,7 +129,7 @@ def _lost(settings: ServerSettings, stored: ServerRound) -> End:
     """Sign the outcome of a round whose key is gone, and its batch with it."""
     round_ = verify_signatures(read_signed(stored.signed))
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
-    return End("lose", unheard(round_, sign=keys.signing.sign, reason=OPERATOR))
+    return End("lose", outcome_without_batch(round_, sign=keys.signing.sign, reason=OPERATOR))
 
 
 class Compared(Struct, frozen=True):
@@ -241,7 +241,9 @@ class Answering:
         addresses = [column(self._files, self.round, part, 0) for part in self._partitions]
         groups = [partition.group for partition in self._partitions]
         firsts = np.searchsorted(groups, np.arange(len(self._manifest.tallies) + 1))
-        places_by_group = places([np.concatenate(addresses[a:b]) for a, b in pairwise(firsts)])
+        places_by_group = entry_places(
+            [np.concatenate(addresses[a:b]) for a, b in pairwise(firsts)]
+        )
         tallies = []
         for tally, of_group, (a, b) in zip(
             self._manifest.tallies, places_by_group, pairwise(firsts), strict=True

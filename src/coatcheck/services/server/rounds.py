@@ -14,7 +14,7 @@ from typing import Any, Final
 from coatcheck.errors import BadSignature, Forgotten, Refused, Unavailable
 from coatcheck.protocol.agreement import read_signed, verify_signatures, write_signed
 from coatcheck.protocol.keys import PublicKeys
-from coatcheck.protocol.outcomes import OPERATOR, answer_due, due, unheard
+from coatcheck.protocol.outcomes import OPERATOR, answer_due, due, outcome_without_batch
 from coatcheck.protocol.state_machine import SERVER_TRANSITIONS, ServerPhase
 from coatcheck.protocol.terms import AdmissionTerms, ShufflerParty, read_terms
 from coatcheck.protocol.wire.encoding import read_document
@@ -193,7 +193,7 @@ class ServerRounds(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         if self.clock.now() < due(live.round, len(live.round.terms.shufflers)):
             return
         keys = self.keyring.of(live.round.terms.server.verifying)
-        await self.abandon_round(live, unheard(live.round, sign=keys.signing.sign))
+        await self.abandon_round(live, outcome_without_batch(live.round, sign=keys.signing.sign))
 
     async def abandon_round(
         self, live: ServerLiveRound, end: bytes, *, move: str = "abandon"
@@ -231,7 +231,7 @@ class ServerRounds(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             # sign another one than the board has would look like equivocation.
             shown = await self.shown_outcome(live)
             if not shown:
-                end = unheard(live.round, sign=keys.signing.sign, reason=OPERATOR)
+                end = outcome_without_batch(live.round, sign=keys.signing.sign, reason=OPERATOR)
                 await self.abandon_round(live, end, move="lose")
                 return
             heading = await asyncio.to_thread(self.store.blob, digest, "bulletin")

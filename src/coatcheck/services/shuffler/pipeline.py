@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import read_signed, verify_signatures
-from coatcheck.protocol.shuffler import RANK, ShufflerState, rows, sift
+from coatcheck.protocol.shuffler import RANK_SIZE, ShufflerState, as_rows, sift
 from coatcheck.protocol.shuffler import gather as gather_rows
 from coatcheck.protocol.state_machine import SHUFFLER_TRANSITIONS
 from coatcheck.protocol.terms import Round
@@ -44,7 +44,7 @@ from coatcheck.services.worker_pools import PartArgs, put_terms, runner_for, ter
 from coatcheck.stores.blobs import ByteRange, RangeRequest, SealedFiles, byte_ranges
 
 _COUNT: Final = np.dtype(">u4")
-_ID_AND_RANK: Final = RANK + ID_SIZE
+_ID_AND_RANK: Final = RANK_SIZE + ID_SIZE
 
 
 def release(store: ShufflerStore, settings: ShufflerSettings, digest: bytes, fence: int) -> bool:
@@ -225,11 +225,11 @@ class Release:
             files = self._group_files[group]
             parts = [part for part in self._inputs if part.files == files]
             ranks = (
-                rows(self._files.get(files.ranks(part.number)), _ID_AND_RANK) for part in parts
+                as_rows(self._files.get(files.ranks(part.number)), _ID_AND_RANK) for part in parts
             )
             traps = self._store.registered(self._digest, group) if self._role.hop else b""
-            sifted = sift(self._tallies[group], ranks, traps=rows(traps, ID_SIZE))
-            pieces = sifted.dealt(self._bits[group])
+            sifted = sift(self._tallies[group], ranks, traps=as_rows(traps, ID_SIZE))
+            pieces = sifted.shares(self._bits[group])
             self._files.put_pieces(files.dropped(), [piece.tobytes() for piece in pieces])
             tallies.append(sifted.tally)
             remaining.append([len(piece) for piece in pieces])
@@ -253,8 +253,8 @@ class Release:
             files = self._group_files[group]
             parts = [part for part in self._inputs if part.files.group == group]
             counts = [_counts(self._results[part.result]) for part in parts]
-            ranges = [byte_ranges(rows_of_share, RANK + size) for rows_of_share in counts]
-            dropped = byte_ranges(sifted.left[group], RANK)
+            ranges = [byte_ranges(rows_of_share, RANK_SIZE + size) for rows_of_share in counts]
+            dropped = byte_ranges(sifted.left[group], RANK_SIZE)
             for within in range(1 << self._bits[group]):
                 output = Output(files, within, number, size)
                 if output.result not in self._results or part_name(OUT, number) not in existing:
@@ -297,10 +297,10 @@ def peel(files: SealedFiles, settings: ShufflerSettings, part: Input, bits: int)
     else:
         sealed = _items(raw, files, role.round)
     peeled = role.peeler.peel(group, sealed)
-    shares = peeled.dealt(bits)
+    shares = peeled.shares(bits)
     clock.reach("stage.peel", alone=True)
     files.put_pieces(part.files.shares(part.number), [share.tobytes() for share in shares])
-    files.put(part.files.ranks(part.number), peeled.told.tobytes())
+    files.put(part.files.ranks(part.number), peeled.ranks.tobytes())
     clock.reach("stage.peeled", alone=True)
     return np.array([len(share) for share in shares], _COUNT).tobytes()
 
@@ -333,15 +333,18 @@ def gather(
 ) -> bytes:
     """Make a partition of the batch from its shares; return its count and hash."""
     del settings
-    width = RANK + output.size
+    width = RANK_SIZE + output.size
     requests = [
         RangeRequest(output.files.shares(number), output.within, place.at, place.length * width)
         for number, place in shares
     ]
-    place = RangeRequest(output.files.dropped(), output.within, dropped.at, dropped.length * RANK)
+    place = RangeRequest(
+        output.files.dropped(), output.within, dropped.at, dropped.length * RANK_SIZE
+    )
     *pieces, ranks = files.pieces([*requests, place])
     raw = gather_rows(
-        [rows(b"", width), *(rows(piece, width) for piece in pieces)], rows(ranks, RANK)
+        [as_rows(b"", width), *(as_rows(piece, width) for piece in pieces)],
+        as_rows(ranks, RANK_SIZE),
     )
     clock.reach("stage.gather", alone=True)
     files.put(part_name(OUT, output.number), raw, use="batch")

@@ -14,7 +14,7 @@ from typing import Final
 from coatcheck.errors import Refused, Unavailable
 from coatcheck.protocol.agreement import read_signed, verify_signatures
 from coatcheck.protocol.envelope import Bulk
-from coatcheck.protocol.outcomes import OPERATOR, due, end_due
+from coatcheck.protocol.outcomes import OPERATOR, due, outcome_due
 from coatcheck.protocol.shuffler import SECRET_SIZE, Shuffler, ShufflerState
 from coatcheck.protocol.state_machine import HOLDING, SHUFFLER_TRANSITIONS, ShufflerPhase
 from coatcheck.protocol.terms import Round
@@ -236,7 +236,7 @@ class ShufflerRounds(RoundService[ShufflerSettings, ShufflerStore, ShufflerLiveR
         outcome = await asyncio.to_thread(self.store.blob, live.round.digest, "end")
         try:
             await self._send(live, outcome, to=live.round.terms.board.url)
-            if self.clock.now() < end_due(live.round):  # later it has ended the round itself
+            if self.clock.now() < outcome_due(live.round):  # later it has ended the round itself
                 with suppress(Refused):  # it has a batch, or an outcome already
                     await self._send(live, outcome, to=self._next(live))
         except Unavailable:
@@ -279,7 +279,7 @@ class ShufflerRounds(RoundService[ShufflerSettings, ShufflerStore, ShufflerLiveR
         """Sign that this shuffler abandons a round, and make the move that says so."""
         if live.role is None:
             raise Problem("closed", "the round is over already")
-        await self.move(live, move, end=live.role.end(reason))
+        await self.move(live, move, end=live.role.outcome(reason))
         clock.reach("shuffler.abandoned")
 
     async def move(self, live: ShufflerLiveRound, move: str, *, end: bytes = b"") -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from coatcheck.errors import Equivocation, Malformed, Misuse, Refused
 from coatcheck.protocol.agreement import (
     SignedTerms,
-    check_entry,
+    check_own_entry,
     countersign,
     read_signed,
     verify_signatures,
@@ -120,7 +120,7 @@ class ShufflerService(ShufflerRounds):
             raise _REJECTED[Verdict.CLOSED]
         token = self.admission.admit(scope, live.round, hop=live.hop or 0)
         try:
-            upload = role.vet(raw, now=self.clock.now())
+            upload = role.check(raw, now=self.clock.now())
         except Malformed:
             raise Problem(
                 "malformed", "the body is not an upload or a registration of this round's terms"
@@ -221,7 +221,7 @@ class ShufflerService(ShufflerRounds):
             raise Problem(
                 "refused", f"the terms must list this shuffler exactly once, found {len(own)}"
             )
-        check_entry(own[0], url=self.url, admission=self.admission.terms)
+        check_own_entry(own[0], url=self.url, admission=self.admission.terms)
         return self.keyring.of(own[0].verifying)
 
     # For the operator
