@@ -11,7 +11,7 @@ from typing import Any
 
 
 def asked(lock: str) -> dict[str, Any]:
-    """Ask about one lock file; nothing is installed or resolved."""
+    """Query the records of one lock file, without installing or resolving anything."""
     command = [sys.executable, "-m", "pip_audit", "--requirement", lock, "--require-hashes"]
     command += ["--disable-pip", "--format", "json", "--progress-spinner", "off"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)  # noqa: S603 - our own command
@@ -24,7 +24,7 @@ def asked(lock: str) -> dict[str, Any]:
 
 
 def told(lock: str, found: dict[str, Any]) -> tuple[list[str], bool]:
-    """Give what to print about a lock file, and whether it is fine."""
+    """Return what to print about a lock file, and whether it has no known weakness."""
     known = [one for one in found["dependencies"] if "vulns" in one]
     weak = [
         f"{lock}: {one['name']} {one['version']} has {flaw['id']};"
@@ -44,7 +44,7 @@ def told(lock: str, found: dict[str, Any]) -> tuple[list[str], bool]:
 
 
 def main() -> int:
-    """Audit every file that is named."""
+    """Audit every file on the command line."""
     fine = True
     for lock in sys.argv[1:]:
         lines, good = told(lock, asked(lock))

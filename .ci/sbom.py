@@ -18,7 +18,7 @@ HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 def packages(lock: Path) -> list[dict[str, Any]]:
-    """List the packages of a lock file in its order."""
+    """Return the packages of a lock file, in its order."""
     found: list[dict[str, Any]] = []
     for line in lock.read_text(encoding="utf-8").splitlines():
         pinned = PINNED.match(line)
@@ -33,7 +33,7 @@ def packages(lock: Path) -> list[dict[str, Any]]:
 
 
 def bill(locks: list[Path]) -> dict[str, Any]:
-    """Write the bill of all packages of some lock files, each once."""
+    """Return the bill of all packages of some lock files, each package once."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     known = {one["bom-ref"]: one for lock in locks for one in packages(lock)}
     parts = [known[ref] for ref in sorted(known)]

@@ -24,7 +24,7 @@ _AHEAD: Final = 4
 
 
 def uploads(signed: SignedTerms, count: int, *, stand_in: bool) -> Iterator[list[Upload]]:
-    """Let so many people randomize and seal; in chunks, each of one group.
+    """Yield uploads of a number of people, in chunks of one group each.
 
     A few chunks are under way at once, so that memory does not grow with the crowd.
     """
@@ -70,7 +70,7 @@ def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[U
 
 
 def in_groups(chunks: Iterator[list[Upload]], size: int = 1000) -> Iterator[list[Upload]]:
-    """Give what comes in groups as large as a commit's."""
+    """Yield items in groups as large as a commit's."""
     everybody = chain.from_iterable(chunks)
     while group := list(islice(everybody, size)):
         yield group

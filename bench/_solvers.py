@@ -89,7 +89,7 @@ def _estimates(
 
 
 def _sides(few: float, radius: Callable[[int], float], draw: Callable[..., Floats]) -> Any:
-    """A maker of crowds in which the first side has this share of the second's size."""
+    """Return a maker of crowds in which the first side has this share of the second's size."""
     return lambda n: Crowd(draw(int(n * few), 1), draw(n, 2), radius(n))
 
 
@@ -125,7 +125,7 @@ LEAST_COST: Final = {
 
 
 def _believed(n: int, *, mechanism: str) -> tuple[Floats, Positions, Positions]:
-    """Expected distances by kinds of reports, and how many reports of each kind there are."""
+    """Return expected distances by kinds of reports, and the number of reports of each kind."""
     made = REPORTED[mechanism]
     known: list[Belief] = [
         belief(made, made.randomize(_people(m, m, clustered=True), seeded(m), clamp=True))
@@ -162,7 +162,7 @@ PAIRS: Final = {
 
 
 def _graph(crowd: Crowd) -> csr_array:
-    """Every pair within the radius, found by SciPy's trees."""
+    """Return every pair within the radius, by SciPy's trees."""
     trees = cKDTree(crowd.rows), cKDTree(crowd.columns)
     pairs = trees[0].sparse_distance_matrix(trees[1], crowd.radius, output_type="ndarray")
     ones = np.ones(len(pairs), dtype=np.int8)
@@ -186,7 +186,7 @@ class Network:
 
     @classmethod
     def between(cls, crowd: Crowd) -> "Network":
-        """The places of a crowd, in the unit of the solver."""
+        """Return the places of a crowd, in the unit of the solver."""
         (rows, columns), unit = normalised(crowd.rows, crowd.columns)
         return cls(distinct(rows), distinct(columns), crowd.radius / unit)
 
@@ -401,7 +401,7 @@ TASKS: Final = {
 
 
 def main() -> int:
-    """Print the table; nothing in it has a target."""
+    """Print the table, which has no targets."""
     options = dict(zip(sys.argv, sys.argv[1:], strict=False))
     sizes = [int(size) for size in options["--sizes"].split(",")] if "--sizes" in options else SIZES
     limit, only = float(options.get("--seconds", SECONDS)), options.get("--only", "")

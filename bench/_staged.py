@@ -34,25 +34,25 @@ _SOME: Final = 1000
 
 
 def cpu_of(pid: int) -> float:
-    """Give the CPU seconds of a process so far."""
+    """Return the CPU seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def peak_of(pid: int) -> int:
-    """Give the most bytes of memory that a process had."""
+    """Return the peak memory of a process in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
 
 
 def children(of: int | str = "self") -> list[int]:
-    """List the processes that one started."""
+    """Return the processes that a process has started."""
     listed = Path(f"/proc/{of}/task").glob("*/children")
     return [int(pid) for one in listed for pid in one.read_text(encoding="ascii").split()]
 
 
 def hands() -> list[int]:
-    """List the processes that work for this one: its own, or those of nodes of Ray."""
+    """Return the processes that work for this one: its children, or those of Ray's nodes."""
     found, nodes = children(), os.environ.get(NODES)
     todo = children(nodes) if nodes else []
     while todo:
@@ -62,7 +62,7 @@ def hands() -> list[int]:
 
 
 def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Write down what each call of something takes, here and in the processes it uses."""
+    """Record what each call of a function takes, here and in its worker processes."""
 
     @wraps(call)
     def inside(*given: Any, **named: Any) -> Any:
@@ -95,7 +95,7 @@ def _note(row: dict[str, Any]) -> None:
 
 
 def sampled(kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Open or seal for a moment after each part; it counts as time of the stage."""
+    """Open or seal for a moment after each part, as part of the stage's time."""
 
     @wraps(call)
     def inside(bulk: Bulk, many: Sequence[bytes], **named: Any) -> Any:

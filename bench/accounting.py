@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _beside(what: str, seconds: float, plain: float, target: float) -> list[Figure]:
-    """Give a time and how many plain sums it is, of which the latter has a target."""
+    """Return a time, and the same in plain sums, which has a target."""
     return [
         Figure(what=what, value=seconds * 1e3, unit="ms"),
         Figure(what="  in plain sums", value=seconds / plain, unit="x", target=target),
@@ -60,7 +60,7 @@ def _beside(what: str, seconds: float, plain: float, target: float) -> list[Figu
 
 
 def _seconds(job: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Give the least processor time of a few runs, each with nothing remembered from before."""
+    """Return the least processor time of a few runs, each with empty caches."""
     times = []
     for _ in range(repeats):
         for known in _REMEMBERED:
@@ -77,7 +77,7 @@ def _laws() -> dict[str, Callable[[float], Law]]:
 
 
 def _every_law() -> dict[str, Law]:
-    """Give a law of every kind; those with many ratios are made once and kept by their maker."""
+    """Return a law of every kind; those with many ratios are made once and cached."""
     inner = (1 - math.exp(-LOCAL)) / 2
     return {name: make(LOCAL) for name, make in _laws().items()} | {
         "l2 disc with the lens": minkowski(LOCAL, radius=1.5, dimension=2, norm=2),

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 
 def main() -> int:
-    """Replay and print; return 1 if a promise is not confirmed."""
+    """Replay promises and print; return 1 if one is not confirmed."""
     count = int(os.environ.get("COATCHECK_PROMISES", "500"))
     start = time.perf_counter()
     with ProcessPoolExecutor() as pool:

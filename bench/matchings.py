@@ -44,7 +44,7 @@ class Round:
 
 
 def draw(seed: int) -> Round:
-    """Draw a round; its words say what is odd about it."""
+    """Return a random round, with words that say what is special about it."""
     draws = np.random.default_rng(seed)
     kind = _KINDS[seed % len(_KINDS)]
     few = int(draws.integers(1, 60))
@@ -78,7 +78,7 @@ def _places(kind: str, size: int, axes: int, draws: np.random.Generator) -> Floa
 
 
 def wrong(one: Round) -> list[str]:
-    """Say what is wrong with the matchings of a round: nothing, one hopes."""
+    """Return what is wrong with the matchings of a round; empty if they are right."""
     gaps = one.rows[:, None, :] - one.columns[None, :, :]
     apart = np.hypot.reduce(gaps, axis=2)
     unit = float(apart.max()) or 1.0
@@ -104,7 +104,7 @@ def wrong(one: Round) -> list[str]:
 
 
 def main() -> int:
-    """Hold the rounds; return 1 if a matching was wrong."""
+    """Run the rounds; return 1 if a matching was wrong."""
     if "--scipy" in sys.argv:
         return _solvers.main()
     rounds = int(os.environ.get("COATCHECK_ROUNDS", ROUNDS))

@@ -40,7 +40,7 @@ TARGETS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The mean distance between where people are and where they are read, in metres."""
+    """The mean distance between people's places and their estimates, in metres."""
 
     data: str
     epsilon: float

@@ -77,7 +77,7 @@ def _ways(folder: Path, size: int) -> list[Figure]:
 
 
 def _shown(folder: Path, size: int) -> tuple[BoardService, str, int]:
-    """Make a board that shows so many entries; give the path of one, and the bulletin's size."""
+    """Make a board with a number of entries; return the path of one, and the bulletin's size."""
     local = Cluster(folder)
     signed, round_, digest = terms_of(local)
     each = size // 2
@@ -100,7 +100,7 @@ def _shown(folder: Path, size: int) -> tuple[BoardService, str, int]:
 
 
 def _cpu(service: BoardService, method: str, path: str, body: bytes = b"") -> tuple[float, int]:
-    """Ask in this process; give the CPU seconds of a request and the bytes of its answer."""
+    """Send requests in this process; return the CPU seconds and the answer's bytes of one."""
     headers = [(b"content-type", REQUEST_MEDIA.encode())] if body else []
     scope = {
         "type": "http",
@@ -199,7 +199,7 @@ async def _configs(*urls: str) -> list[GatewayConfig]:
 async def _burst(
     where: str, method: str, path: str, body: bytes, *, pid: int
 ) -> tuple[float, float]:
-    """Send one request over and over; give requests per second and the process's CPU for each."""
+    """Repeat one request; return requests per second, and the process's CPU time for each."""
     host, port = where.removeprefix("http://").split(":")
     media = f"content-type: {REQUEST_MEDIA}\r\n" if "gateway" in path else ""
     head = f"{method} {path} HTTP/1.1\r\nhost: x\r\n{media}content-length: {len(body)}\r\n\r\n"

@@ -70,13 +70,13 @@ Row = dict[str, Any]
 
 
 class Staged(Cluster):
-    """A cluster whose processes note what their stages take."""
+    """A cluster whose processes record what their stages take."""
 
     module: ClassVar[str] = "bench._staged"
 
 
 def main() -> int:
-    """Rehearse, print a row per stage, and what follows from them."""
+    """Rehearse, and print a row per stage and the capacity that follows."""
     asked = _asked()
     rows: list[Row] = []
     folder = Path(tempfile.mkdtemp(prefix="coatcheck-scale-"))
@@ -109,7 +109,7 @@ def _asked() -> argparse.Namespace:
 
 
 def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]:
-    """Run one round of so many reports through the services."""
+    """Run one round with a number of reports through the services."""
     folder.mkdir()
     notes = folder / "notes"
     os.environ[NOTES] = str(notes)
@@ -132,7 +132,7 @@ def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]
 
 @contextmanager
 def _hands(folder: Path, runner: str) -> Iterator[dict[str, Any]]:
-    """Give the settings of the runner; with `ray`, two nodes of one core each run meanwhile."""
+    """Yield the settings of the runner; with `ray`, two nodes of one core each run meanwhile."""
     large = {"batch_limit": 2**40, "peer_timeout": 3600.0, "runner": runner}
     os.environ.pop(NODES, None)
     if runner == "pool":
@@ -159,7 +159,7 @@ def _plan(minimum: int) -> dict[str, Any]:
 
 
 def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) -> Row:
-    """Put everybody's uploads into the shuffler's store, as a process beside it does."""
+    """Write all uploads into the shuffler's store, as a process beside it does."""
     config = local.folder / "shuffler-1.toml"
     settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
     store = ShufflerStore(settings.store_url, settings.round_key_folder)
@@ -183,7 +183,7 @@ def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) ->
 
 
 def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
-    """Wait for the phases as the services tell them."""
+    """Wait for the phases, as the services report them."""
     board, said = f"{local.url('board')}/rounds/{url.rpartition('/')[2]}", Said()
     client = httpx2.Client(timeout=600)  # one: to make one for every question takes .05 s of CPU
 
@@ -208,7 +208,7 @@ def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
 
 
 def _curves(notes: list[Row], before: dict[str, Limit]) -> dict[str, Limit]:
-    """Give each stage's limit: as its processes measured it between its parts.
+    """Return each stage's limit, as its processes measured it between its parts.
 
     Nodes of Ray do not, and a small round has no parts: there it is what was measured before.
     """
@@ -247,7 +247,7 @@ def _summed(notes: list[Row]) -> list[Row]:
 
 
 def _row(row: Row, reports: int, curves: dict[str, Limit]) -> Row:
-    """Compare a stage with what the curves alone would take on all cores."""
+    """Compare a stage with the time of the curve operations alone on all cores."""
     name, own = row["stage"], row.pop("own_seconds")
     limit = curves.get(name)
     return {
@@ -262,7 +262,7 @@ def _row(row: Row, reports: int, curves: dict[str, Limit]) -> Row:
 
 
 def _bytes(local: Cluster) -> Row:
-    """Add up what each role has on the disk at the end."""
+    """Return the bytes that each role has on the disk at the end."""
     sizes = {"shuffler": 0, "server": 0, "board": 0}
     for path in local.folder.rglob("*"):
         role = path.relative_to(local.folder).parts[0].partition("-")[0].partition(".")[0]
@@ -272,7 +272,7 @@ def _bytes(local: Cluster) -> Row:
 
 
 def growth(rows: list[Row]) -> list[Figure]:
-    """Give the exponents between the smallest and the largest round."""
+    """Return the exponents of growth between the smallest and the largest round."""
     sizes = sorted({row["reports"] for row in rows})
     figures = []
     for stage in dict.fromkeys(row["stage"] for row in rows):
@@ -289,7 +289,7 @@ def growth(rows: list[Row]) -> list[Figure]:
 
 
 def _measured(rows: list[Row]) -> Measured:
-    """Take the largest round's figures per report."""
+    """Return the figures of the largest round, per report."""
     last = {row["stage"]: row for row in rows}
     reports = last["release"]["reports"]
     cpu = {name: last[name]["cpu_seconds"] / reports for name in ("store", "release", "answer")}
@@ -297,7 +297,7 @@ def _measured(rows: list[Row]) -> Measured:
 
 
 def _targets(rows: list[Row], *, stand_in: bool) -> list[Figure]:
-    """Compare the largest round with what was promised."""
+    """Compare the largest round with the targets."""
     last = {row["stage"]: row for row in rows}
     figures = [
         Figure(

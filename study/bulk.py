@@ -60,7 +60,7 @@ class Bulk:
         *,
         project: bool = False,
     ) -> Floats:
-        """Draw the same reports, and return the sum of what they are read as.
+        """Draw the same reports, and return the sum of their estimates.
 
         They are read without bias, or each is put back into the unit ball.
         """
@@ -89,7 +89,7 @@ class Bulk:
             yield turns[some], indices[some], (moves, signs)
 
     def nearest(self, gradients: NDArray[Any], turns: Integers, turn: Turn) -> Integers:
-        """Return which codewords are the nearest of each gradient, in no order."""
+        """Return the nearest codewords of each gradient, in no order."""
         seen, near = self.turned(gradients, turn), self.part.closest
         scores = seen @ self._scaled.T
         last = self.part.size - near

@@ -32,7 +32,7 @@ _SLACK: Final = 0.05  # of a score that the text tells in words
 
 
 def _ranking(rows: list[Row], measure: str, text: str, *, higher: bool, most: bool) -> Finding:
-    """Hold the paper's ranking against the same one of ours."""
+    """Compare the paper's ranking with ours."""
     first = published_first(rows, measure, higher=higher)
     verdict = (first.most if most else first.verdict) if text else ""
     return Finding("ranking", text, f"Minkowski {first}", "", verdict, first.exceptions)
@@ -41,7 +41,7 @@ def _ranking(rows: list[Row], measure: str, text: str, *, higher: bool, most: bo
 def _ours(
     rows: list[Row], measure: str, *, higher: bool, ours: str = "best", model: str = "pic"
 ) -> list[Finding]:
-    """Hold ours against the paper's Minkowski response, and against no report at all.
+    """Compare ours with the paper's Minkowski response, and with no report at all.
 
     In the crowd also where it is asked to be ahead everywhere: from a budget of 0.5 on.
     """
@@ -115,7 +115,7 @@ def _behind(rows: list[Row], epsilon: float) -> float:
 
 
 def _growing(pic: list[Row], text: str) -> Finding:
-    """See whether the best of the others falls behind as the budget grows."""
+    """Return whether the best of the others falls behind as the budget grows."""
     budgets = sorted({number(row, "epsilon") for row in pic})
     ratios = [1 / _behind(pic, epsilon) for epsilon in budgets]
     told = ", ".join(f"{ratio:.2f} (ε {e:g})" for ratio, e in zip(ratios, budgets, strict=True))
@@ -216,7 +216,7 @@ def _values(rows: list[Row], measure: str) -> str:
 
 
 def _honest(rows: list[Row], measure: str, *, higher: bool, ours: str) -> Finding:
-    """Hide only among those whom nobody's list gives away, the longest by truth or by report."""
+    """Count as a crowd only those whom no list identifies, the longest by truth or by report."""
     honest = only(rows, model="honest")
     best = best_first(honest, measure, higher=higher, ours=ours)
     return Finding(
@@ -307,7 +307,7 @@ def lbs_f1_shuffle(rows: list[Row], *, radius: float, item: str) -> list[Finding
 
 
 def lbs_f1_reading(rows: list[Row]) -> list[Finding]:
-    """Hold what is said of F1 scores against a reading that the paper does not spell out."""
+    """Compare statements about F1 scores with a reading that the paper does not spell out."""
     if any(row["size"] for row in rows):
         return [Finding(f"only {rows[0]['size']:,} check-ins", "", "", reason="a quick run")]
     found = []

@@ -100,7 +100,7 @@ def local_budget(epsilon: float, *, crowd: int, anonymous: int) -> float:
 
 @cache
 def design(mechanism: str, *, model: str, epsilon: float, crowd: int, anonymous: int) -> Design:
-    """Return what a group of `crowd` uses, of whom `anonymous` are left to hide among.
+    """Return the design of a group of `crowd` people, of whom `anonymous` count as the crowd.
 
     `best` is what the library recommends for the same promise: `choose` for one report alone,
     `plan` in a crowd. Neither looks at the data.
@@ -245,7 +245,7 @@ def round_budget(budget: int, make: Callable[[float], Law] = any_ldp) -> float:
 
 @cache
 def coin_budget(budget: int, make: Callable[[float], Law]) -> float:
-    """Return the local ε a round if everybody's own coin decides, and silence is a message too.
+    """Return the local ε of a round with participation coins, where silence is a message too.
 
     The promise to each of the 50,000 is the same; that the server's sample stays secret need not
     be assumed.

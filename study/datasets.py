@@ -40,12 +40,12 @@ CLUSTERED: Final = (800, 600)  # check-ins that are users, and others that are w
 
 
 def is_there() -> bool:
-    """Tell whether the folder of the data sets exists."""
+    """Return whether the folder of the data sets exists."""
     return _folder().is_dir()
 
 
 def where() -> Path:
-    """Return the folder of the data sets, or say how to get them."""
+    """Return the folder of the data sets, or raise an error that says how to get them."""
     found = _folder()
     if not found.is_dir():
         raise Misuse(

@@ -49,7 +49,7 @@ class _Adam:
     time: int = 0
 
     def step(self, slope: Floats) -> Floats:
-        """Return how far to go against a slope."""
+        """Return the step against a slope."""
         self.time += 1
         self.mean = 0.9 * self.mean + 0.1 * slope
         self.square = 0.999 * self.square + 0.001 * slope**2
@@ -65,7 +65,7 @@ class _Reader:
     design: conventions.FederatedDesign
 
     def draw(self, entropy: Entropy) -> NDArray[np.intp]:
-        """Draw who takes part in a round: a fifth of all, or about as many by their own coins."""
+        """Draw the people of a round: a fifth of all, or about as many by participation coins."""
         if self.design.coins:
             return np.flatnonzero(entropy.uniforms(PEOPLE) < conventions.SHARE)
         return np.argsort(entropy.words(PEOPLE))[:A_ROUND]
@@ -87,7 +87,7 @@ class _Reader:
 
 
 def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
-    """List the runs: five seeds for the rows that reproduce and ours, fewer for the others."""
+    """Return the runs: five seeds for the rows that reproduce and ours, fewer for the others."""
     main = [("best", "minkowski"), *(("pic", name) for name in _ROWS)]
     models = ("sound", "read", "secret", "projected", "blind")
     parts = [(model, "minkowski") for model in models]
@@ -119,7 +119,7 @@ def _data() -> dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]:
 
 
 def measure(cell: Cell) -> Row:
-    """Train once, and say how well it went for the model and for the people."""
+    """Train once; return how well it went for the model and for the people."""
     design = conventions.federated(
         int(cell["budget"]), str(cell["model"]), mechanism=str(cell["mechanism"])
     )

@@ -89,7 +89,7 @@ class Count:
 
     @property
     def exceptions(self) -> str:
-        """Say where it was not ahead."""
+        """Return the settings in which it was not ahead."""
         return "" if not self.where else "not ahead at " + "; ".join(self.where)
 
 
@@ -150,7 +150,7 @@ def best_first(rows: list[Row], measure: str, *, higher: bool, ours: str = "best
 
 
 def against_nothing(rows: list[Row], measure: str, *, higher: bool, ours: str) -> Count:
-    """Count where a mechanism beats what can be had without any report."""
+    """Count where a mechanism beats the best answer without any report."""
     names = ("dataset", "size", "radius")
     blind = {tuple(r.get(n) for n in names): r for r in only(rows, mechanism="blind")}
     keyed = [(mine, tuple(mine.get(n) for n in names)) for mine in only(rows, mechanism=ours)]
@@ -159,6 +159,6 @@ def against_nothing(rows: list[Row], measure: str, *, higher: bool, ours: str) -
 
 
 def ranges(rows: list[Row], measure: str, **wanted: object) -> str:
-    """Tell the least and largest value of a measure."""
+    """Return the least and the largest value of a measure."""
     values = [number(row, measure) for row in only(rows, **wanted)]
     return f"{min(values):.3g} to {max(values):.3g}" if values else "not measured"

@@ -36,12 +36,12 @@ def _runs(rows: list[Row], column: str, **wanted: object) -> list[float]:
 
 
 def _doubt(values: list[float]) -> float:
-    """Return two standard errors over seeds; with one seed nothing is clear."""
+    """Return two standard errors over seeds; infinite with one seed."""
     return 2 * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 
 
 def _told(values: list[float], scale: float = 1.0) -> str:
-    """Tell a mean and the standard deviation over seeds."""
+    """Write a mean and the standard deviation over seeds."""
     if not values:
         return "not run"
     text = f"{scale * fmean(values):.3g}"
@@ -89,7 +89,7 @@ def _why(*, near: bool, close: bool, fitted: bool) -> str:
 
 
 def _orders(rows: list[Row], claims: dict[str, str], budget: int) -> list[Finding]:
-    """Hold the order of the mechanisms, and of the two models, against the text."""
+    """Compare the order of the mechanisms, and of the two models, with the text."""
     means = {
         (model, name): {column: fmean(_runs(there, column)) for column in _COLUMNS}
         for model in ("local", "pic")
@@ -177,7 +177,7 @@ def _best(rows: list[Row], told: dict[str, Any], budget: int) -> list[Finding]:
 
 
 def _compared(ours: list[float], printed: float, theirs: list[float], *, higher: bool) -> str:
-    """Say whether ours is beyond two standard errors of the printed row and of its rerun."""
+    """Return whether ours is beyond two standard errors of the printed row and of its rerun."""
     sign, doubt = (1 if higher else -1), _doubt(ours)
     joint = math.hypot(doubt, _doubt(theirs) if theirs else math.inf)
     against = [(printed, doubt), (fmean(theirs) if theirs else printed, joint)]

@@ -229,7 +229,7 @@ ITEMS: Final = (
 
 
 def listed() -> list[str]:
-    """Say what there is, and how much of it is on file."""
+    """Return the list of items, and how much of each is on file."""
     lines = []
     for item in ITEMS:
         every = len(cells(item.sheet, quick=False))
@@ -239,7 +239,7 @@ def listed() -> list[str]:
 
 
 def shown(item: Item, *, quick: bool) -> list[str]:
-    """Return what an item says, as lines for a terminal."""
+    """Return an item as lines for a terminal."""
     there = rows(item.sheet, quick=quick)
     if not there:
         return [f"{item.name}: nothing on file yet"]
@@ -285,7 +285,7 @@ def draw(item: Item, *, quick: bool, folder: Path) -> None:
 
 
 def _level(every: list[Row], row: Row, measure: str, name: str) -> float | None:
-    """Return what is reached without any report, or by true places, where that is known."""
+    """Return the level without any report, or with true places, where it is known."""
     if "samples" in row:  # one report on the square: the mean distance to its middle
         return (math.sqrt(2) + math.asinh(1)) / 3 if name == "blind" else None
     same = {name: row[name] for name in ("dataset", "size", "radius") if name in row}

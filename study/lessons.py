@@ -26,7 +26,7 @@ def _scores(rows: list[Row], **wanted: object) -> dict[int, float]:
 
 
 def _told(scores: list[float], *, digits: int = 1) -> str:
-    """Say mean, standard error, least and how many; one seed has no error."""
+    """Write the mean, standard error, least value and number of seeds; one seed has no error."""
     if not scores:
         return NOT_YET
     mean = f"{fmean(scores):.{digits}f}"
@@ -37,7 +37,7 @@ def _told(scores: list[float], *, digits: int = 1) -> str:
 
 
 def _reached(rows: list[Row], part: str) -> list[Finding]:
-    """Hold means against the goals that were set before anything was measured."""
+    """Compare means with the goals that were set before anything was measured."""
     told, found = expected(f"learning-{part}"), []
     for row, goals in told["goals"].items():
         for epsilon, goal in goals.items():
@@ -50,7 +50,7 @@ def _reached(rows: list[Row], part: str) -> list[Finding]:
 
 
 def _above_alone(rows: list[Row], part: str, named: tuple[str, ...]) -> list[Finding]:
-    """Hold rows against the server alone, seed by seed."""
+    """Compare rows with the server alone, seed by seed."""
     alone = _scores(rows, part=part, row=ALONE)
     found = []
     for row in named:
@@ -98,7 +98,7 @@ def law(rows: list[Row]) -> list[Finding]:
 
 
 def ablations(rows: list[Row]) -> list[Finding]:
-    """Say what is missing without each idea, on the seeds of both."""
+    """Return what each idea contributes, on the seeds of both."""
     ours = _scores(rows, part="network", row="no public example", epsilon=1)
     warm = _scores(rows, part="network", row="200 public examples", epsilon=1)
     found = []
@@ -112,7 +112,7 @@ def ablations(rows: list[Row]) -> list[Finding]:
 
 
 def rewards(rows: list[Row]) -> list[Finding]:
-    """How rewards follow the true Shapley values."""
+    """Return how rewards follow the true Shapley values."""
     goal = expected("learning-rewards")["goal"]
     scores = [number(row, "mean") for row in rows]
     what = f"correlation with the true Shapley values, ε = 1: at least {goal}"

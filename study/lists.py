@@ -43,7 +43,7 @@ def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
 
 
 def shipped(task: Neighbours, *, epsilon: float, crowd: int) -> Design:
-    """Return what the product plans for lists among so many people, one of them corrupted."""
+    """Return the product's plan for lists in a crowd with one corrupted member."""
     groups = {"people": Group(SQUARE, crowd=crowd, corrupted=1)}
     found = plan(groups, epsilon=epsilon, delta=delta(crowd), task=task)["people"]
     best = found.without("grid").best

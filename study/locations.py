@@ -111,12 +111,12 @@ def longest_list(places: Floats, *, radius: float) -> int:
 
 @cache
 def longest_true_list(name: str, size: int, radius: float) -> int:
-    """Return how many true neighbours somebody has: whom an answer to them gives away."""
+    """Return the most true neighbours of a person, whom the answer to them identifies."""
     return longest_list(_check_ins(name, size), radius=radius)
 
 
 def _hidden(cell: Cell) -> tuple[Design, int]:
-    """Return a design, and how many of the crowd are left to hide among.
+    """Return a design, and how many people are left as the crowd.
 
     The paper leaves a fixed share. `honest` leaves what one corrupted person's list does, the
     longest true one or the longest one by report, whichever is longer; a design that makes longer

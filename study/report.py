@@ -126,7 +126,7 @@ def page(now: Mapping[str, str], *, quick: bool) -> list[str]:
 
 
 def _stale(now: Mapping[str, str], *, quick: bool) -> list[str]:
-    """Say which rows are of other code than that of the tree in which the page was written."""
+    """Return the rows that were measured by other code than that of the page's tree."""
     told, every, same = [], 0, 0
     for sheet in _sheets():
         asked = len(cells(sheet, quick=quick))
@@ -162,7 +162,7 @@ def _short(reason: str) -> str:
 
 
 def _runs(now: Mapping[str, str], *, quick: bool) -> list[str]:
-    """Tell how each sheet came about, how much is still to measure, and what it took."""
+    """Return how each sheet was measured, how much is missing, and what it took."""
     lines, total, made_on = [], 0.0, dict[str, None]()
     for sheet in _sheets():
         path = folder(quick=quick) / f"{sheet.name}.json"

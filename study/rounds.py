@@ -174,7 +174,7 @@ def _check(key: bytes, signature: bytes, message: bytes) -> None:
 
 
 def _bare() -> Row:
-    """Time what a step cannot do without: numpy's draw of two numbers, a bare seal and its opening.
+    """Time the baselines: numpy's draw of two numbers, a bare seal and its opening.
 
     An upload has two seals, one for the shuffler and one for the server; a letter has one.
     """

@@ -32,7 +32,7 @@ _PACKAGES: Final = ("numpy", "scipy", "numba", "cryptography")
 
 @dataclass(frozen=True)
 class Sheet:
-    """What is measured together.
+    """Cells that are measured together.
 
     Attributes:
         cells: all cells, those of the quick study if asked for.
@@ -82,7 +82,7 @@ def _value(text: str) -> Value:
 
 
 def key(cell: Cell, names: Iterable[str]) -> tuple[str, ...]:
-    """Return what tells a cell from others."""
+    """Return the key of a cell."""
     return tuple(
         f"{cell[name]:g}" if isinstance(cell[name], float) else str(cell[name]) for name in names
     )
@@ -110,7 +110,7 @@ def fill(
     say: Callable[[str], None],
     only: Callable[[Cell], bool] = lambda _: True,
 ) -> None:
-    """Measure what is missing of a sheet, or some of it, and write each row when it is there."""
+    """Measure the missing rows of a sheet, or some of them, and write each at once."""
     todo = [cell for cell in missing(sheet, quick=quick) if only(cell)]
     every = len(sheet.cells(quick))
     say(f"{sheet.name}: {len(todo)} of {every} cells to measure")
@@ -176,7 +176,7 @@ def _text(value: Value) -> str:
 
 
 def _settle(sheet: Sheet, took: dict[str, float], *, quick: bool) -> None:
-    """Put rows in the order of the cells, and write down how they came about."""
+    """Put rows in the order of the cells, and record how they were measured."""
     found = rows(sheet, quick=quick)
     path = folder(quick=quick) / f"{sheet.name}.csv"
     if found:
@@ -200,7 +200,7 @@ def code(sheet: Sheet) -> str:
 
 
 def machine() -> str:
-    """Return what the times are of."""
+    """Return the name of the machine on which times are measured."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -90,7 +90,7 @@ def _one(dataset: str, step: str, crowd: int) -> Design:
 
 
 def _plainly(made: Randomizer) -> Design:
-    """Read each report by itself, as if people were even over the square."""
+    """Decode each report by itself, as if people were even over the square."""
     return Design(made, "median" if "median" in made.decodes else "project")
 
 
@@ -134,7 +134,7 @@ def measure(cell: Cell) -> Row:
 
 
 def _settled(groups: Sequence[Floats], drawn: Sequence[list[Floats]]) -> Row:
-    """Settle as people do: rounded places, two lists, a few asks; who is left has nobody.
+    """Settle as people do: rounded places, two lists, a few asks; the rest have no partner.
 
     The cost is that of the pairs there are.
     """

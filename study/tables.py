@@ -76,7 +76,7 @@ def errortime(rows: list[Row]) -> list[Finding]:
 
 
 def _least(rows: list[Row]) -> str:
-    """Name the published mechanism of least error at each budget."""
+    """Return the published mechanism with the least error at each budget."""
     names = []
     for epsilon in sorted({number(row, "epsilon") for row in rows}):
         there = [row for row in only(rows, epsilon=epsilon) if row["mechanism"] in MECHANISMS]
@@ -215,7 +215,7 @@ def exact_f1(rows: list[Row]) -> list[Finding]:
 
 
 def naming_everybody(row: Row) -> float:
-    """Return the F1 of answering everybody with everybody: what a score has to be seen beside."""
+    """Return the F1 of naming everybody to everybody, as a baseline of a score."""
     people = number(row, "check_ins")
     share = number(row, "true_pairs") / (people * (people - 1))
     return 2 * share / (1 + share)
@@ -262,7 +262,7 @@ def mpec(rows: list[Row]) -> list[Finding]:
 
 
 def _mpec_costs(claims: dict[str, str]) -> list[Finding]:
-    """Tell what a round costs a client and the server, from the rounds that were run."""
+    """Return what a round costs a client and the server, from the measured rounds."""
     rounds = read("timecomm", quick=False)
     if not rounds:
         return []
