@@ -48,7 +48,9 @@ def bill(locks: list[Path]) -> dict[str, Any]:
         # By the content, so that it changes when the bill does and at no other time.
         "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(parts))}",
         "version": 1,
-        "metadata": {"component": {**component, "version": project["version"], "licenses": licenses}},
+        "metadata": {
+            "component": {**component, "version": project["version"], "licenses": licenses}
+        },
         "components": parts,
         "dependencies": [{"ref": own, "dependsOn": sorted(by_ref)}],
     }

@@ -48,11 +48,13 @@ def pool() -> ProcessPoolExecutor:
 def limits(seconds: float = 2.0) -> dict[str, Limit]:
     """Measure what one opening and one seal take, on all cores at once."""
     with pool() as made:
-        found = {}
+        measured_limits = {}
         for kind in ("open", "seal"):
             list(made.map(curve, [kind] * CORES, [0.1] * CORES))  # warm
-            found[kind] = Limit.of(list(made.map(curve, [kind] * CORES, [seconds] * CORES)))
-        return found
+            measured_limits[kind] = Limit.of(
+                list(made.map(curve, [kind] * CORES, [seconds] * CORES))
+            )
+        return measured_limits
 
 
 def curve(kind: str, seconds: float) -> Done:

@@ -64,13 +64,13 @@ def hint(database: Bytes, seed: bytes) -> Numbers:
 def answer(database: Bytes, query: Numbers) -> Numbers:
     """Multiply the database by a query, modulo 2^32; every query reads the whole database."""
     width, columns = database.shape
-    found = np.zeros(width, dtype=np.uint32)
+    product = np.zeros(width, dtype=np.uint32)
     for row in range(width):
         total = np.uint32(0)
         for column in range(columns):
             total += np.uint32(database[row, column]) * query[column]
-        found[row] = total
-    return found
+        product[row] = total
+    return product
 
 
 def gaussian(size: int, entropy: Entropy) -> NDArray[np.int64]:

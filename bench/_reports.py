@@ -55,7 +55,7 @@ def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[U
     to_server = SealingKey(CLASSICAL, bytes.fromhex(server.sealing))
     to_shuffler = SealingKey(CLASSICAL, bytes.fromhex(round_.terms.shufflers[0].sealing))
     inner = binding(Purpose.REPORT, digest=round_.digest, group=group)
-    found = []
+    uploads = []
     for report in reports:
         name = system().token(16)
         contact = mine + system().token(31) + b"\1"
@@ -65,8 +65,8 @@ def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[U
         else:
             layer = binding(Purpose.LAYER, digest=round_.digest, group=group, upload=name)
             body = seal(seal(text, to=to_server, bound=inner), to=to_shuffler, bound=layer)
-        found.append(Upload(group, round_.digest, name, body))
-    return found
+        uploads.append(Upload(group, round_.digest, name, body))
+    return uploads
 
 
 def in_groups(chunks: Iterator[list[Upload]], size: int = 1000) -> Iterator[list[Upload]]:

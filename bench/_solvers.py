@@ -268,8 +268,8 @@ def _program(costs: Floats, supply: Positions, demand: Positions) -> float:
     left = coo_array((np.ones(n * m), (pairs // m, pairs)))
     room = coo_array((np.ones(n * m), (pairs % m, pairs)))
     solve: Any = linprog
-    found = solve(costs.ravel(), A_ub=room, b_ub=demand, A_eq=left, b_eq=supply, method="highs")
-    return float(found.fun)
+    solution = solve(costs.ravel(), A_ub=room, b_ub=demand, A_eq=left, b_eq=supply, method="highs")
+    return float(solution.fun)
 
 
 def _places_program(crowd: Crowd) -> float:
@@ -309,8 +309,8 @@ def _weighed(crowd: Crowd) -> int:
     """SciPy's count with equal places as one, each with a weight."""
     places, at = distinct(crowd.columns)
     weights, tree = np.bincount(at).astype(float), cKDTree(places)
-    found = tree.count_neighbors(tree, crowd.radius, weights=(weights, weights))
-    return round(float(found)) - len(crowd.columns)
+    count = tree.count_neighbors(tree, crowd.radius, weights=(weights, weights))
+    return round(float(count)) - len(crowd.columns)
 
 
 def _our_matched(graph: csr_array) -> Any:
@@ -457,8 +457,8 @@ def _measured(task: str, crowd: str, way: str, size: int, limit: float) -> dict[
         return "over 8 GB"
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["failed"])[-1][:60]
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def _child(task: str, crowd: str, way: str, size: int, limit: float) -> None:

@@ -53,12 +53,12 @@ def children(of: int | str = "self") -> list[int]:
 
 def hands() -> list[int]:
     """Return the processes that work for this one: its children, or those of Ray's nodes."""
-    found, nodes = children(), os.environ.get(NODES)
+    processes, nodes = children(), os.environ.get(NODES)
     todo = children(nodes) if nodes else []
     while todo:
-        found.append(todo.pop())
-        todo += children(found[-1])
-    return found
+        processes.append(todo.pop())
+        todo += children(processes[-1])
+    return processes
 
 
 def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +68,7 @@ def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
     def inside(*given: Any, **named: Any) -> Any:
         wall, own = time.perf_counter(), time.process_time()
         before = sum(map(cpu_of, hands()))
-        found = call(*given, **named)
+        result = call(*given, **named)
         own = time.process_time() - own
         helpers = hands()
         row = {
@@ -84,7 +84,7 @@ def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
             ),
         }
         _note(row)
-        return found
+        return result
 
     return inside
 
@@ -99,11 +99,11 @@ def sampled(kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(call)
     def inside(bulk: Bulk, many: Sequence[bytes], **named: Any) -> Any:
-        found = call(bulk, many, **named)
+        result = call(bulk, many, **named)
         if len(many) >= _SOME:
             done = curve(kind, _MOMENT)
             _note({"stage": f"limit {kind}", "role": sys.argv[1], **done._asdict()})
-        return found
+        return result
 
     return inside
 

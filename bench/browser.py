@@ -68,5 +68,5 @@ def _measured(asked: list[dict[str, Any]]) -> list[float]:
         text=True,
         check=True,
     )
-    found: list[float] = json.loads(done.stdout)
-    return found
+    milliseconds: list[float] = json.loads(done.stdout)
+    return milliseconds

@@ -22,9 +22,9 @@ def main() -> int:
     count = int(os.environ.get("COATCHECK_PROMISES", "500"))
     start = time.perf_counter()
     with ProcessPoolExecutor() as pool:
-        found = list(pool.map(_held, range(count), chunksize=20))
-    wrong = [seed for seed, held in enumerate(found) if held is False]
-    open_ = [seed for seed, held in enumerate(found) if held is None]
+        outcomes = list(pool.map(_held, range(count), chunksize=20))
+    wrong = [seed for seed, held in enumerate(outcomes) if held is False]
+    open_ = [seed for seed, held in enumerate(outcomes) if held is None]
     print(f"false: {wrong}; not decided: {open_}")
     per_promise = (time.perf_counter() - start) / count
     return show(

@@ -59,7 +59,7 @@ def slowest(
 ) -> dict[str, tuple[float, tuple[float, int]]]:
     """Return, for each mechanism, the longest examination in milliseconds, with its ε and crowd."""
     cast = RoleKeys.draw(suite=CLASSICAL, shufflers=1, entropy=seeded(1))
-    found = {}
+    slowest_looks = {}
     for name, make in strangers():
         times = {
             (epsilon, crowd): min(
@@ -70,8 +70,8 @@ def slowest(
             for crowd, delta in crowds
         }
         where = max(times, key=lambda place: times[place])
-        found[name] = 1e3 * times[where], where
-    return found
+        slowest_looks[name] = 1e3 * times[where], where
+    return slowest_looks
 
 
 def _look(cast: RoleKeys, made: Randomizer, crowd: int, delta: float) -> float:

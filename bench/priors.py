@@ -107,12 +107,12 @@ def _median(prior: Prior) -> Floats:
 
 
 def _figures(rows: list[Row]) -> list[Figure]:
-    found = []
+    figures = []
     for row in rows:
         goal = _target(row)
         what = f"{row.data}, ε {row.epsilon:g}, {row.people:,} people, {row.decode}"
-        found.append(Figure(what=what, value=row.mean_error, unit="m", target=goal))
-    return found
+        figures.append(Figure(what=what, value=row.mean_error, unit="m", target=goal))
+    return figures
 
 
 def _missed(rows: list[Row]) -> int:

@@ -154,17 +154,17 @@ def _overhead(folder: Path) -> list[Figure]:
             "upload, gateway": (shuffler, "POST", GATEWAY_PATH, handed, "shuffler-1"),
             "relay": (relay, "POST", f"/gateways/{board[7:]}", checkpoint, "relay"),
         }
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in jobs}
+        samples: dict[str, list[tuple[float, float]]] = {name: [] for name in jobs}
         for turn in range(TURNS + 1):
             for name, (where, method, at, body, process) in jobs.items():
                 pid = local.processes[process].pid
                 one = asyncio.run(_burst(where, method, at, body, pid=pid))
-                found[name] += [one] if turn else []
+                samples[name] += [one] if turn else []
 
     def least(name: str) -> float:
-        return min(cpu for _, cpu in found[name])
+        return min(cpu for _, cpu in samples[name])
 
-    rate = max(rate for rate, _ in found["relay"])
+    rate = max(rate for rate, _ in samples["relay"])
     return [
         Figure(what="CPU of an upload, direct", value=least("upload") * 1e6, unit="µs"),
         Figure(

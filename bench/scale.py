@@ -82,11 +82,11 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="coatcheck-scale-"))
     try:
         for reports in asked.reports:
-            found = rehearse(folder / str(reports), reports, asked)
+            result = rehearse(folder / str(reports), reports, asked)
             shutil.rmtree(folder / str(reports))
-            for row in found:
+            for row in result:
                 _print(row, asked)
-            rows += found
+            rows += result
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     figures = growth(rows) + capacity(_measured(rows))
@@ -212,38 +212,38 @@ def _curves(notes: list[Row], before: dict[str, Limit]) -> dict[str, Limit]:
 
     Nodes of Ray do not, and a small round has no parts: there it is what was measured before.
     """
-    found = {}
+    stage_limits = {}
     for name, (role, kind) in CURVES.items() if before else ():
         done = [
             Done(note["many"], note["seconds"], note["cpu"])
             for note in notes
             if (note["role"], note["stage"]) == (role, f"limit {kind}")
         ]
-        found[name] = Limit.of(done) if done else before[kind]
-    return found
+        stage_limits[name] = Limit.of(done) if done else before[kind]
+    return stage_limits
 
 
 def _summed(notes: list[Row]) -> list[Row]:
     """Add up the calls of each stage."""
-    found: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
     for note in notes:
         name = NAMES.get((note["role"], note["stage"]))
         if name is None:
             continue
-        row = found.setdefault(name, {"stage": name, "peak_bytes": 0, "pids": set()})
+        row = rows.setdefault(name, {"stage": name, "peak_bytes": 0, "pids": set()})
         row["pids"].add(note["pid"])
         row["peak_bytes"] = max(row["peak_bytes"], note["peak_bytes"])
         for key in ("seconds", "cpu_seconds", "own_seconds"):
             row[key] = row.get(key, 0.0) + note[key]
     # On a node nobody sees the task alone, so it is all of its stage.
-    task = found.setdefault("task", {**found["compute"], "stage": "task"})
-    whole = found["answer"]  # the task has a row of its own
+    task = rows.setdefault("task", {**rows["compute"], "stage": "task"})
+    whole = rows["answer"]  # the task has a row of its own
     inside = task["pids"] <= whole["pids"]
     for key in ("seconds", "cpu_seconds", "own_seconds") if inside else ("seconds", "cpu_seconds"):
         whole[key] -= task[key]
-    for row in found.values():
+    for row in rows.values():
         del row["pids"]
-    return [found[name] for name in NAMES.values()]
+    return [rows[name] for name in NAMES.values()]
 
 
 def _row(row: Row, reports: int, curves: dict[str, Limit]) -> Row:

@@ -66,7 +66,7 @@ def _ingest(folder: Path) -> list[Figure]:
     with _postgres(folder) as (url, database):
         kinds = ["bare", "route", "unsigned", "none", "sqlite", *(["postgresql"] if url else [])]
         stores = {"sqlite": "sqlite:ingest.db", "postgresql": url}
-        found: dict[str, list[Burst]] = {kind: [] for kind in kinds}
+        bursts: dict[str, list[Burst]] = {kind: [] for kind in kinds}
         beside: list[float] = []
         with _servers(folder, kinds, stores) as running:
             for turn in range(TURNS + 1):
@@ -76,10 +76,10 @@ def _ingest(folder: Path) -> list[Figure]:
                     before = cpu_below(database)
                     one = asyncio.run(burst(port, path, upload, pid=pid, seconds=seconds))
                     if turn:
-                        found[kind].append(one)
+                        bursts[kind].append(one)
                     if turn and kind == "postgresql":
                         beside.append((cpu_below(database) - before) / one.done)
-    figures = _figures(found)
+    figures = _figures(bursts)
     if beside:
         value = statistics.median(beside) * 1e6
         figures.append(

@@ -191,8 +191,8 @@ def _shapiq(game: Game) -> Floats:
         return np.where(length > 0, summed @ game.direction / np.where(length > 0, length, 1), 0)
 
     sampler = peer.PermutationSamplingSV(n=n, random_state=1)
-    found = sampler.approximate(budget=20 * n, game=utility)
-    return np.array([found[(i,)] for i in range(n)])
+    values = sampler.approximate(budget=20 * n, game=utility)
+    return np.array([values[(i,)] for i in range(n)])
 
 
 def _candidates(*, quick: bool) -> list[Figure]:
@@ -226,13 +226,15 @@ def _plans() -> list[Figure]:
     box, task, off = Box((-1.0, -1.0), (1.0, 1.0)), MaximumMatching(radius=0.4), []
     for seed in range(500, 520):
         groups = {name: Group(box, crowd=120) for name in task.groups}
-        found = plan(groups, epsilon=3.0, delta=1e-4, goal="task", task=task, entropy=seeded(seed))
-        promised, entropy, lost = found["users"].best, seeded(1000 + seed), []
+        planned = plan(
+            groups, epsilon=3.0, delta=1e-4, goal="task", task=task, entropy=seeded(seed)
+        )
+        promised, entropy, lost = planned["users"].best, seeded(1000 + seed), []
         for _ in range(40):
             truth = [Prior.even(box).draw(box, 120, entropy) for _ in groups]
             seen = [
                 numbers(own.randomizer, own.randomizer.randomize(places, entropy), own.best.how)
-                for own, places in zip(found, truth, strict=True)
+                for own, places in zip(planned, truth, strict=True)
             ]
             lost.append(1 - task.score(truth, estimates=seen).value)
         error = math.hypot(promised.standard_error or 0.0, float(np.std(lost)) / math.sqrt(40))
@@ -295,8 +297,8 @@ def _warm_up() -> None:
 def _once(job: Callable[[], Any]) -> tuple[float, Any]:
     """Return the processor seconds of a job, which other load hardly lengthens, and its result."""
     start = time.process_time()
-    found = job()
-    return time.process_time() - start, found
+    result = job()
+    return time.process_time() - start, result
 
 
 def _ratio(what: str, ours: float, theirs: float, faster: float) -> Figure:

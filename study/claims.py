@@ -196,16 +196,16 @@ def lbs_distance_shuffle(rows: list[Row], *, radius: float, item: str) -> list[F
     told, rows = expected(item)["claims"], only(rows, radius=radius)
     text = told.get("first") or told["most"]
     pic = only(rows, model="pic")
-    found = [_ranking(pic, "distance", text, higher=False, most="most" in told)]
+    findings = [_ranking(pic, "distance", text, higher=False, most="most" in told)]
     theirs = only(pic, mechanism=PUBLISHED, epsilon=1.0)
     small, every = ([r for r in theirs if (r["size"] == 0) == whole] for whole in (False, True))
     if "crowd" in told and every:
         few, all_ = _values(small, "distance"), _values(every, "distance")
         ours = f"ε_c = 1: {few} with {SUBSET:,}, {all_} with all"
         less = max(number(r, "distance") for r in every) < min(number(r, "distance") for r in small)
-        found.append(Finding("size of the crowd", told["crowd"], ours, "", YES if less else NO))
+        findings.append(Finding("size of the crowd", told["crowd"], ours, "", YES if less else NO))
     return [
-        *found,
+        *findings,
         *_ours(rows, "distance", higher=False),
         _honest(rows, "distance", higher=False, ours="best"),
     ]
@@ -284,10 +284,10 @@ def lbs_f1_shuffle(rows: list[Row], *, radius: float, item: str) -> list[Finding
     """F1 scores in PIC, exact over all pairs."""
     told, rows = expected(item), only(rows, radius=radius)
     claims, pic = told["claims"], only(rows, model="pic")
-    found = []
+    findings = []
     if "gain" in claims:
-        found.append(_gain(rows, "f1", claims["gain"], higher=True))
-    found.append(_ranking(pic, "f1", claims.get("most", ""), higher=True, most=True))
+        findings.append(_gain(rows, "f1", claims["gain"], higher=True))
+    findings.append(_ranking(pic, "f1", claims.get("most", ""), higher=True, most=True))
     for budget, aim in told["f1"].items():
         theirs, ours = (
             [number(r, "f1") for r in only(pic, mechanism=m, epsilon=float(budget), size=0)]
@@ -298,9 +298,9 @@ def lbs_f1_shuffle(rows: list[Row], *, radius: float, item: str) -> list[Finding
             a, b = (" and ".join(f"{value:.3f}" for value in values) for values in (theirs, ours))
             what, text = f"all check-ins, ε_c = {budget}", told["printed"][budget]
             verdict, reason = (YES, "") if reached else (NO, _UNFIT)
-            found.append(Finding(what, text, a, b, verdict, reason))
+            findings.append(Finding(what, text, a, b, verdict, reason))
     return [
-        *found,
+        *findings,
         *_ours(rows, "f1", higher=True, ours="task"),
         _honest(rows, "f1", higher=True, ours="task"),
     ]
@@ -310,7 +310,7 @@ def lbs_f1_reading(rows: list[Row]) -> list[Finding]:
     """Compare statements about F1 scores with a reading that the paper does not spell out."""
     if any(row["size"] for row in rows):
         return [Finding(f"only {rows[0]['size']:,} check-ins", "", "", reason="a quick run")]
-    found = []
+    findings = []
     for radius, printed in expected("lbs-f1-reading")["f1"].items():
         for setting, (text, least, most) in printed.items():
             model, _, budget = setting.partition(" ")
@@ -322,8 +322,8 @@ def lbs_f1_reading(rows: list[Row]) -> list[Finding]:
             ours = f"{_values(there, 'both')}; as it is written {_values(there, 'as_written')}"
             what = f"τ = {radius}, {'LDP, ε' if model == 'local' else 'PIC, ε_c'} = {budget}"
             reason = "found by fitting, not said in the paper" if near else "against the reading"
-            found.append(Finding(what, text, ours, "", YES if near else NO, reason))
-    return found
+            findings.append(Finding(what, text, ours, "", YES if near else NO, reason))
+    return findings
 
 
 def lbs_f1_reading_table(rows: list[Row]) -> list[str]:

@@ -93,14 +93,14 @@ def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
     parts = [(model, "minkowski") for model in models]
     others = [("pic", name) for name in _OTHERS]
     others += [("local", name) for name in (*_ROWS, *_OTHERS)]
-    found: list[tuple[int, str, str, int]]
+    runs: list[tuple[int, str, str, int]]
     if quick:
-        found = [(0, "none", "none", 0), *((b, *row, 0) for row in main for b in (1, 3))]
+        runs = [(0, "none", "none", 0), *((b, *row, 0) for row in main for b in (1, 3))]
     else:
-        found = [(0, "none", "none", seed) for seed in _FEWER]
-        found += [(b, *row, seed) for row in main for b in (1, 3) for seed in _SEEDS]
-        found += [(b, *row, seed) for row in parts for b in (1, 3) for seed in _FEWER]
-        found += [(b, *row, seed) for row in others for b in (1, 3) for seed in _FEWER[:2]]
+        runs = [(0, "none", "none", seed) for seed in _FEWER]
+        runs += [(b, *row, seed) for row in main for b in (1, 3) for seed in _SEEDS]
+        runs += [(b, *row, seed) for row in parts for b in (1, 3) for seed in _FEWER]
+        runs += [(b, *row, seed) for row in others for b in (1, 3) for seed in _FEWER[:2]]
     return [
         {
             "budget": b,
@@ -109,7 +109,7 @@ def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
             "rounds": 2 if quick else ROUNDS,
             "seed": s,
         }
-        for b, model, name, s in found
+        for b, model, name, s in runs
     ]
 
 
@@ -123,8 +123,8 @@ def measure(cell: Cell) -> Row:
     design = conventions.federated(
         int(cell["budget"]), str(cell["model"]), mechanism=str(cell["mechanism"])
     )
-    found = _train(_Reader(design), rounds=int(cell["rounds"]), seed=int(cell["seed"]))
-    return {"local_epsilon": design.epsilon, "radius": design.radius, **found}
+    trained = _train(_Reader(design), rounds=int(cell["rounds"]), seed=int(cell["seed"]))
+    return {"local_epsilon": design.epsilon, "radius": design.radius, **trained}
 
 
 def _train(reader: _Reader, *, rounds: int, seed: int) -> Row:

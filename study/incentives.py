@@ -54,9 +54,9 @@ def flincentive(rows: list[Row], *, budget: int) -> list[Finding]:
     if any(row["rounds"] != ROUNDS for row in rows):
         what = f"only {rows[0]['rounds']} of {ROUNDS} rounds"
         return [Finding(what, "", "", "", "", "a quick run shows that it works, not how well")]
-    found = [_reproduced(rows, told, budget, name) for name in told["reproducible"]]
+    findings = [_reproduced(rows, told, budget, name) for name in told["reproducible"]]
     return [
-        *(one for one in found if one),
+        *(one for one in findings if one),
         *_orders(rows, told["claims"], budget),
         *_best(rows, told, budget),
     ]

@@ -52,7 +52,7 @@ def _reached(rows: list[Row], part: str) -> list[Finding]:
 def _above_alone(rows: list[Row], part: str, named: tuple[str, ...]) -> list[Finding]:
     """Compare rows with the server alone, seed by seed."""
     alone = _scores(rows, part=part, row=ALONE)
-    found = []
+    findings = []
     for row in named:
         for epsilon in (1, 3):
             ours = _scores(rows, part=part, row=row, epsilon=epsilon)
@@ -60,8 +60,8 @@ def _above_alone(rows: list[Row], part: str, named: tuple[str, ...]) -> list[Fin
             verdict = (YES if min(gains) > 0 else NO) if gains else NOT_YET
             said = ", ".join(f"{gain:+.1f}" for gain in gains)
             what = f"{row}, ε = {epsilon}: above the server alone on every seed"
-            found.append(Finding(what, "", "", said or NOT_YET, verdict))
-    return found
+            findings.append(Finding(what, "", "", said or NOT_YET, verdict))
+    return findings
 
 
 def network(rows: list[Row]) -> list[Finding]:
@@ -78,7 +78,7 @@ def linear(rows: list[Row]) -> list[Finding]:
 
 def law(rows: list[Row]) -> list[Finding]:
     """Whether noise of the stated variance gives what real reports give, on the same seeds."""
-    found = []
+    findings = []
     for row, epsilon in dict.fromkeys(
         (str(r["row"]), int(r["epsilon"])) for r in only(rows, part="law")
     ):
@@ -93,22 +93,22 @@ def law(rows: list[Row]) -> list[Finding]:
             told = f"{fmean(gaps):+.2f} ± {error:.2f} on {len(gaps)} seeds"
             verdict = YES if abs(fmean(gaps)) <= 2 * error else NO
         what = f"{row}, ε = {epsilon}: real reports less stated variance"
-        found.append(Finding(what, "", "", told, verdict))
-    return found
+        findings.append(Finding(what, "", "", told, verdict))
+    return findings
 
 
 def ablations(rows: list[Row]) -> list[Finding]:
     """Return what each idea contributes, on the seeds of both."""
     ours = _scores(rows, part="network", row="no public example", epsilon=1)
     warm = _scores(rows, part="network", row="200 public examples", epsilon=1)
-    found = []
+    findings = []
     for row in dict.fromkeys(str(one["row"]) for one in only(rows, part="ablations")):
         other = _scores(rows, part="ablations", row=row)
         whole = warm if row.startswith("200 public") else ours
         both = sorted({*whole} & {*other})
         told = ", ".join(f"{other[seed] - whole[seed]:+.1f}" for seed in both)
-        found.append(Finding(row, "", "", told or NOT_YET, "", f"seeds {both}: other less ours"))
-    return found
+        findings.append(Finding(row, "", "", told or NOT_YET, "", f"seeds {both}: other less ours"))
+    return findings
 
 
 def rewards(rows: list[Row]) -> list[Finding]:

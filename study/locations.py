@@ -41,23 +41,23 @@ class Neighbourhoods(Neighbours):
         answers: Sequence[Answers] | None = None,  # noqa: ARG002 - pairs are counted, not listed
     ) -> Score:
         """Return the F1 over all pairs."""
-        found = agreement(truth[0], estimates[0], radius=self.radius)
-        return Score(name="F1 of all pairs", value=found.f1, higher_is_better=True)
+        counts = agreement(truth[0], estimates[0], radius=self.radius)
+        return Score(name="F1 of all pairs", value=counts.f1, higher_is_better=True)
 
 
 def social_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
     """List data set by size by radius by model by mechanism by budget."""
-    found = []
+    cells = []
     for name in ("Gowalla",) if quick else tuple(datasets.SOCIAL):
         for size in (2_000,) if quick else (SUBSET, 0):
             for radius in LEFT:
-                found += [
+                cells += [
                     {"dataset": name, "size": size, "radius": radius, **rest}
                     for rest in _social_rows(size, radius, quick=quick)
                 ]
     # Small crowds first, then what the crowd helps and what is compared most: a stopped study is
     # of use.
-    return sorted(found, key=_turn)
+    return sorted(cells, key=_turn)
 
 
 def _turn(cell: Cell) -> tuple[bool, bool, bool]:

@@ -146,7 +146,7 @@ def _summary(*, quick: bool) -> list[str]:
     for item in items.ITEMS:
         there = rows(item.sheet, quick=quick)
         told = item.findings(there) if there else [Finding("not measured yet", "", "")]
-        lines += [[f"[{item.name}](#{item.name})", *_columns(found)] for found in told]
+        lines += [[f"[{item.name}](#{item.name})", *_columns(finding)] for finding in told]
     return markdown(["item", "", "paper", "ours", "best", "verdict", "reason"], lines)
 
 
@@ -214,9 +214,9 @@ def _section(item: items.Item, now: str, *, quick: bool) -> list[str]:
     if item.view is not None:
         link = f"{item.name}.png" if quick else f"results/{item.name}.png"
         lines += [f"![{item.title}]({link})", ""]
-    for found in item.findings(there):
-        if found.reason:
-            lines += [f"- {found.what}: {found.reason}."]
+    for finding in item.findings(there):
+        if finding.reason:
+            lines += [f"- {finding.what}: {finding.reason}."]
     lines += [""]
     if item.table is not None:
         lines += [*item.table(there), ""]

@@ -46,9 +46,9 @@ class Sheet:
 
 def folder(*, quick: bool) -> Path:
     """Return where results are kept; those of the quick study apart, and never committed."""
-    found = HERE / "results" / "quick" if quick else HERE / "results"
-    found.mkdir(parents=True, exist_ok=True)
-    return found
+    results = HERE / "results" / "quick" if quick else HERE / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    return results
 
 
 def read(name: str, *, quick: bool) -> list[Row]:
@@ -141,8 +141,8 @@ def _rows(sheet: Sheet, todo: list[Cell], jobs: int) -> Iterator[Row]:
 
 def _timed(sheet: Sheet, cell: Cell) -> Row:
     start = time.process_time()
-    found = sheet.measure(cell)
-    return {**cell, **found, "seconds": round(time.process_time() - start, 3), "code": code(sheet)}
+    row = sheet.measure(cell)
+    return {**cell, **row, "seconds": round(time.process_time() - start, 3), "code": code(sheet)}
 
 
 def _append(path: Path, row: Row) -> None:
@@ -177,16 +177,16 @@ def _text(value: Value) -> str:
 
 def _settle(sheet: Sheet, took: dict[str, float], *, quick: bool) -> None:
     """Put rows in the order of the cells, and record how they were measured."""
-    found = rows(sheet, quick=quick)
+    stored = rows(sheet, quick=quick)
     path = folder(quick=quick) / f"{sheet.name}.csv"
-    if found:
-        _write(path, found)
+    if stored:
+        _write(path, stored)
     told = {
         "command": "python -m study " + " ".join(sys.argv[1:]),
-        "cells": len(found),
+        "cells": len(stored),
         **took,
-        "cpu seconds": round(sum(float(row["seconds"]) for row in found)),
-        "code": sorted({str(row["code"]) for row in found}),
+        "cpu seconds": round(sum(float(row["seconds"]) for row in stored)),
+        "code": sorted({str(row["code"]) for row in stored}),
         "machine": machine(),
         "versions": versions(),
     }
@@ -211,13 +211,13 @@ def machine() -> str:
 
 def versions() -> dict[str, str]:
     """Return what the figures were computed with."""
-    found = {"coatcheck": coatcheck.__version__, "python": platform.python_version()}
+    packages = {"coatcheck": coatcheck.__version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            packages[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "absent"
-    return found
+            packages[package] = "absent"
+    return packages
 
 
 def one_thread() -> None:

@@ -23,7 +23,7 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def _errortime_cells(rows: list[Row]) -> list[tuple[str, float, str, float, bool]]:
     """List mechanism, budget, printed error, our error, and whether they agree."""
     told = expected("errortime")
-    found = []
+    lines = []
     for name, printed in told["error"].items():
         for epsilon, text in zip(told["epsilon"], printed, strict=True):
             for row in only(rows, mechanism=name, epsilon=epsilon):
@@ -31,8 +31,8 @@ def _errortime_cells(rows: list[Row]) -> list[tuple[str, float, str, float, bool
                 digits = len(text.split(".")[1])
                 room = told["standard_errors"] * number(row, "spread") / math.sqrt(told["draws"])
                 agrees = abs(ours - float(text)) <= room + 0.5 * 10**-digits
-                found.append((name, epsilon, text, ours, agrees))
-    return found
+                lines.append((name, epsilon, text, ours, agrees))
+    return lines
 
 
 def errortime(rows: list[Row]) -> list[Finding]:
@@ -157,12 +157,12 @@ def timecomm(rows: list[Row]) -> list[Finding]:
     """Times beside a baseline of the same run, and bytes beside the paper's."""
     told, row = expected("timecomm"), rows[0]
     steps = told["steps"]
-    found = []
+    findings = []
     for step, (column, times, bare, words) in _BARE.items():
         ours, least = number(row, column), times * number(row, bare)
         there = f"{ours:.3g} µs; {words} {least:.3g} µs on the same machine"
-        found.append(Finding(step, f"{steps[step]['us']:,} µs on its CPU", there))
-    found += [
+        findings.append(Finding(step, f"{steps[step]['us']:,} µs on its CPU", there))
+    findings += [
         _bytes(step, steps[step]["bytes"], number(row, column), why)
         for step, (column, why) in _SENT.items()
     ]
@@ -172,11 +172,11 @@ def timecomm(rows: list[Row]) -> list[Finding]:
         there = f"{ours:.3g} ms; scipy {scipy:.3g} ms on the same machine"
         verdict = BETTER if ours <= scipy else NO
         what = f"{one['task']}, {one['dataset']}"
-        found.append(Finding(what, f"{aim['ms']} ms on its CPU", there, "", verdict))
+        findings.append(Finding(what, f"{aim['ms']} ms on its CPU", there, "", verdict))
         if one["task"] == "least-cost-matching":
             board = number(one, "board_bytes")
-            found.append(_bytes(f"bulletin, {one['dataset']}", aim["bytes"], board))
-    return found
+            findings.append(_bytes(f"bulletin, {one['dataset']}", aim["bytes"], board))
+    return findings
 
 
 def _bytes(what: str, paper: float, ours: float, why: str = "") -> Finding:
@@ -240,7 +240,7 @@ def _plain(value: object) -> str:
 def mpec(rows: list[Row]) -> list[Finding]:
     """Our costs as computed statements."""
     told = expected("mpec")
-    found = _mpec_costs(told["claims"])
+    findings = _mpec_costs(told["claims"])
     for d in sorted({int(row["dimension"]) for row in rows}):
         there = only(rows, dimension=d)
         n, error = (np.log([number(row, c) for row in there]) for c in ("crowd", "squared_error"))
@@ -248,7 +248,7 @@ def mpec(rows: list[Row]) -> list[Finding]:
         aim = -2 / (d + 2)
         last = there[-1]
         alone, crowd = number(last, "alone_squared_error"), int(last["crowd"])
-        found.append(
+        findings.append(
             Finding(
                 f"squared error in the crowd, d = {d}",
                 f"n^{aim:.3f}",
@@ -258,7 +258,7 @@ def mpec(rows: list[Row]) -> list[Finding]:
                 "an upper bound: falling faster keeps it" if slope < aim - told["slack"] else "",
             )
         )
-    return found
+    return findings
 
 
 def _mpec_costs(claims: dict[str, str]) -> list[Finding]:
