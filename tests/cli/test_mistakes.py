@@ -111,7 +111,7 @@ PROTOCOL = [
     (("terms", "sign", "bad.json", *KEYS, "--pledges", "p"), "the signed terms do not decode"),
     (("terms", "check", "none.json"), "cannot read none.json: No such file or directory"),
     (("terms", "check", "bad.json"), "the signed terms do not decode"),
-    (JOIN, "note.txt is no file of public keys"),
+    (JOIN, "note.txt is not a public key file"),
     (("shuffle", "note.txt", "--terms", "bad.json", *KEYS, "--out", "b"), "do not decode"),
     (("answer", "note.txt", "--terms", "bad.json", *KEYS, "--out", "b"), "do not decode"),
     (("collect", *TICKET, "--bulletin", "none"), "the signed terms do not decode"),
@@ -147,7 +147,7 @@ SERVICES = [
     (("round", "status", "nonsense"), "URL must begin with http://HOST:PORT or https://HOST"),
     (TAKE_PART, "there is no ledger at none"),
     (("letters", "read", *LETTERS[:-1], "none"), "give the address that `take-part` printed"),
-    (("letters", "read", *LETTERS), "note.txt is no file of public keys"),
+    (("letters", "read", *LETTERS), "note.txt is not a public key file"),
     (("letters", "write", *LETTERS, "--to", "zz", "--message", "hi"), "a contact in hexadecimal"),
 ]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from coatcheck.protocol import client
 from coatcheck.protocol.client import Inbox
-from coatcheck.protocol.outcomes import OUTCOMES, words
+from coatcheck.protocol.outcomes import OUTCOMES, outcome_text
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.bulletins import Heading, heading_size
 from coatcheck.protocol.wire.messages import Answer, PayloadFormat
@@ -63,7 +63,7 @@ def bulletin_document(raw: bytes, round_: Round) -> dict[str, Any]:
         dropped = {reason: count for reason, count in counts if count}
         groups[group.name] = {"received": tally.received, "dropped": dropped, "kept": tally.kept}
     outcome = OUTCOMES[heading.outcome]
-    return {"outcome": outcome, "why": words(heading, round_), "groups": groups}
+    return {"outcome": outcome, "why": outcome_text(heading, round_), "groups": groups}
 
 
 def answer_document(answer: Answer, round_: Round) -> dict[str, Any]:

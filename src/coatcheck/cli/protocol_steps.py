@@ -51,7 +51,7 @@ from coatcheck.protocol import client
 from coatcheck.protocol.agreement import (
     AgreedTerms,
     accept,
-    check_entry,
+    check_own_entry,
     countersign,
     propose,
     read_signed,
@@ -154,7 +154,7 @@ def sign_terms(
     signed = countersign(proposed, keys=keys.pairs, pledged=pledged)
     for entry in read_terms(proposed.document.encode()).terms.shufflers:
         if entry.verifying == keys.public.verifying:
-            check_entry(entry, url=keys.public.party.url, admission=entry.admission)
+            check_own_entry(entry, url=keys.public.party.url, admission=entry.admission)
             hint(f"you sign that you admit people by: {entry.admission.__struct_config__.tag}")
     # The pledge is stored before the signature is: after a crash no other version can be signed.
     digests = {name: digest.hex() for name, digest in pledged.items()}

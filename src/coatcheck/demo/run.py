@@ -25,7 +25,7 @@ from coatcheck.protocol.agreement import accept
 from coatcheck.protocol.keys import address_of, read_keys
 from coatcheck.protocol.log.signed_notes import LogCheckpoint, Note
 from coatcheck.protocol.log.verification import board_note_key
-from coatcheck.protocol.server import Opened, Server
+from coatcheck.protocol.server import OpenedReports, Server
 from coatcheck.protocol.wire.batches import Batch
 from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.services.local_cluster import PATIENCE, Cluster
@@ -99,7 +99,7 @@ class Run:
         self.round: TrustedTerms
         self.bulletin: VerifiedBulletin | None = None
         self.watched: LogCheckpoint | None = None
-        self.seen: Sequence[Opened] = ()
+        self.seen: Sequence[OpenedReports] = ()
         self.steps: list[dict[str, Any]] = []
         self.guarantees: dict[Person, Guarantee] = {}
         self.tickets: dict[Person, Ticket] = {}
@@ -275,7 +275,7 @@ class Run:
             await self._rest()
         self.tell("done")
 
-    def _open(self) -> Sequence[Opened]:
+    def _open(self) -> Sequence[OpenedReports]:
         """Open all uploads with the keys of the services, as the server did.
 
         The server has deleted its batch and the shuffler its order, so the uploads are shuffled

@@ -17,7 +17,7 @@ from coatcheck.demo.trilateration import trilateration
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.protocol.server import one_by_one
+from coatcheck.protocol.server import split_rows
 from coatcheck.randomizers.choice import misses
 from coatcheck.randomizers.composed import spoken_reports, without_coin
 from coatcheck.simulation.quality import measure, named_alone
@@ -104,7 +104,7 @@ def _pair(run: "Run") -> list[Person]:
 def _hero(run: "Run", name: str, person: Person, estimates: Sequence[Floats]) -> dict[str, Any]:
     group, row = person
     ticket, answer = run.tickets[person], run.answers[person]
-    seen = one_by_one(run.seen[group].addresses).index(ticket.keys.address)
+    seen = split_rows(run.seen[group].addresses).index(ticket.keys.address)
     value, estimate = run.scenario.values[group][row], estimates[group][seen]
     hero: dict[str, Any] = {
         "name": name,
@@ -142,7 +142,7 @@ def _box(scenario: "Scenario") -> Box:
 
 def _server(run: "Run", estimates: Sequence[Floats]) -> dict[str, Any]:
     """Return the first rows of the batch as the server opened it: addresses and noisy values."""
-    shown = one_by_one(run.seen[0].addresses[:_SHOWN])
+    shown = split_rows(run.seen[0].addresses[:_SHOWN])
     rows = [
         {"address": address.hex(), "noisy": _numbers(value, 5)}
         for address, value in zip(shown, estimates[0], strict=False)
@@ -188,7 +188,7 @@ def service_of(run: "Run") -> dict[str, Any]:
 
 def _owners(run: "Run", group: int) -> list[int]:
     """Return the person behind each row of the batch, by row of the scenario; -1 if unknown."""
-    people = (run.person_at(address) for address in one_by_one(run.seen[group].addresses))
+    people = (run.person_at(address) for address in split_rows(run.seen[group].addresses))
     return [-1 if person is None else person[1] for person in people]
 
 

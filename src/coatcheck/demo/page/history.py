@@ -15,7 +15,7 @@ from coatcheck.demo.events import Event, Letter, plain_promise
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
-from coatcheck.protocol.server import one_by_one
+from coatcheck.protocol.server import split_rows
 
 if TYPE_CHECKING:
     from coatcheck.accounting.guarantee import Guarantee
@@ -161,7 +161,7 @@ def _opened(run: "Run", _: Event) -> Entry:
     return {
         "groups": [
             {
-                "addresses": [address.hex() for address in one_by_one(opened.addresses)],
+                "addresses": [address.hex() for address in split_rows(opened.addresses)],
                 "places": _places(run, group, opened.reports, "raw"),
                 "dropped": opened.tally.received - opened.tally.kept,
             }
