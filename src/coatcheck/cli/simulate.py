@@ -96,7 +96,7 @@ def simulate(
             settle=usual_cell(around) if settle else None,
         )
     except OutsideDomain as error:
-        raise Misuse(str(error).replace("ask for clamp=True", "give --clamp")) from None
+        raise Misuse(str(error).replace("pass clamp=True", "give --clamp")) from None
     document = {**describe_trial(found), "seed": seed, "seconds": time.perf_counter() - started}
     show(document, as_json=as_json, text=lambda: trial_text(document, stated=bool(box)))
 
