@@ -43,7 +43,7 @@ SIMULATE = [
     (("swapped.csv", "drivers.csv"), "are latitude and longitude swapped?"),
     (("unclear.csv",), "name them, such as --columns lat,lon"),
     (("unclear.csv", "--columns", "a"), "--columns must name two columns, such as lat,lon"),
-    (("unclear.csv", "--columns", "a,c"), "has no column 'c', its columns are a, b"),
+    (("unclear.csv", "--columns", "a,c"), "has no column 'c'; its columns are a, b"),
     (
         ("line.geojson",),
         "line.geojson feature 1 must be a Point with [longitude, latitude]: Invalid enum",

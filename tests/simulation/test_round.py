@@ -212,7 +212,7 @@ def test_views_show_what_each_role_sees() -> None:
     assert server.linked == {}
     helped = view(outcome, "server", corrupted=[(0, 3), (1, 7)])
     assert sorted(helped.linked.values()) == [(0, 3), (1, 7)]
-    assert len(helped.told) == 2
+    assert len(helped.exposed) == 2
     with pytest.raises(Misuse, match="no view"):
         view(outcome, "sofa")
 

@@ -22,10 +22,10 @@ from coatcheck.planning.budget_search import Sampling, usual_delta
 from coatcheck.planning.comparison import DOMAINS, OURS, Row, check_file, draw_errors, draw_plan
 from coatcheck.planning.comparison import compare as measure
 from coatcheck.planning.many_rounds import epsilon_for, people_for
-from coatcheck.planning.plans import GOALS, Aim, shape, told_error, told_unit
+from coatcheck.planning.plans import GOALS, Aim, error_text, shape, unit_text
 from coatcheck.randomizers import Prior
 from coatcheck.simulation.quality import names_many
-from coatcheck.simulation.settling import ROUNDS, Prospect, prospects
+from coatcheck.simulation.settling import ROUNDS, Forecast, forecast
 from coatcheck.tasks import Task, from_params
 from coatcheck.tasks.contract import scale_of
 
@@ -172,7 +172,7 @@ def plan(
         delta = usual_delta([one.crowd for one in asked.values()])
     keep = {"epsilon": epsilon, "delta": delta, **asdict(repeated)}
     found = planned(asked, **keep, goal=goal, task=task, prior=known)
-    ahead = [] if task is None or not names_many(task) else prospects(found, task)
+    ahead = [] if task is None or not names_many(task) else forecast(found, task)
     document = {**_document(found), "settling": [asdict(one) for one in ahead]}
     show(document, as_json=as_json, text=lambda: _text(found, error, ahead))
     if plot is not None:
@@ -231,11 +231,11 @@ def _document(found: Plan) -> dict[str, Any]:
             "name": group.name,
             "people": group.group.crowd,
             "total": group.total,
-            "season": None if group.season is None else asdict(group.season),
+            "season": asdict(group.repeated) if group.repeated else None,
             "recommended": group.best.plain(),
             "reason": group.reason,
             "alternatives": [other.plain() for other in group.designs[1:]],
-            "unit": told_unit(group.group.domain, found.goal),
+            "unit": unit_text(group.group.domain, found.goal),
             "prior": group.prior.source if group.prior else None,
             "report_free": group.best.report_free,
             "guarantee": plain(group.best.guarantee),
@@ -254,11 +254,11 @@ def _document(found: Plan) -> dict[str, Any]:
 
 
 def _text(
-    found: Plan, asked: tuple[float, bool] | None, ahead: Sequence[Prospect]
+    found: Plan, asked: tuple[float, bool] | None, ahead: Sequence[Forecast]
 ) -> Iterator["str | Table"]:
     if asked is not None:
         group = found.groups[0]
-        error = told_error(replace(group.best, error=asked[0]), found.goal)
+        error = error_text(replace(group.best, error=asked[0]), found.goal)
         people = f"{group.group.crowd:,} people"
         yield f"An error of {error} takes {people} at ε = {found.epsilon:g}."
     yield found.headline
@@ -280,7 +280,7 @@ def _text(
         )
 
 
-def _ahead(one: Prospect) -> tuple[str, ...]:
+def _ahead(one: Forecast) -> tuple[str, ...]:
     paired, mean, median, near = (2 * error for error in one.standard_errors)
     return (
         f"{one.candidates}",
@@ -296,7 +296,7 @@ def _ahead(one: Prospect) -> tuple[str, ...]:
 def _row(group: Recommendation, design: Design) -> tuple[str, ...]:
     made, best = design.randomizer, design is group.best
     more = group.reason if best else f"{design.error / group.best.error - 1:+.1%}"
-    error = told_error(design, group.goal)
+    error = error_text(design, group.goal)
     cells = (made.name, f"{made.epsilon:.3f}", shape(made), design.how, error, more)
     return ("→" if best else "", *cells)
 
