@@ -131,7 +131,7 @@ OPEN = ("--server", "http://127.0.0.1:9", "--token", "note.txt")
 SERVICES = [
     (("serve", "shuffler", "--config", "none.toml"), "cannot read none.toml: No such file"),
     (("serve", "shuffler", "--config", "bad.toml"), "bad.toml is not a TOML file"),
-    (("serve", "board", "--config", "few.toml"), "has no table [board]: its tables are shuffler"),
+    (("serve", "board", "--config", "few.toml"), "has no table [board], only: shuffler"),
     (("serve", "shuffler", "--config", "few.toml"), "missing required field `store`"),
     (("serve", "server", "--config", "typo.toml"), "unknown field `stores`"),
     (("round", "open", "none.json", *OPEN), "cannot read none.json: No such file or directory"),

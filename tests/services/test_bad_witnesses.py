@@ -27,7 +27,7 @@ def test_a_witness_keeps_nothing_of_what_strangers_write_under_a_checkpoint(tmp_
     """Anybody may hand in a public checkpoint again, with 63 lines of rubbish or a false one."""
 
     async def work(scene: Scene) -> None:
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         name, note = scene.names[0], scene.board.watched.note
         witness = scene.witnesses[name]
         (own,) = (one for one in note.signatures if one[0] == KEY.name)
@@ -68,7 +68,7 @@ def test_a_witness_does_not_start_with_a_checkpoint_of_nobody(tmp_path: Path) ->
     """A stored note that its log did not sign may hide a fork: somebody has to look."""
 
     async def work(scene: Scene) -> None:
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         name = scene.names[0]
         (path,) = (scene.folder / f"{name}.notes").iterdir()
         note = Note.read(path.read_bytes())
@@ -85,10 +85,10 @@ def test_a_cosigned_checkpoint_never_goes_back(tmp_path: Path) -> None:
     """A newer one, kept while an older one is on its way, stays."""
 
     async def work(scene: Scene) -> None:
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         older = scene.board.watched.note.write()
         scene.show(scene.board, LETTERS[0])
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         view, other = (scene.view(scene.board, 1) for _ in "ab")
         get = view._peers.get
 
@@ -128,13 +128,13 @@ def test_a_witness_that_lies_spoils_no_note(lie: str, tmp_path: Path) -> None:
             return Answered(200, {}, b"rubbish" if method == "GET" else lines.get(lie, b""))
 
         scene.exchange = lied  # type: ignore[method-assign] # what the board asks
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         assert (await scene.view(scene.board, 1).follow()).size == 2
         assert set(scene.board.watched.note.signers([KEY, good, bad])) == {KEY, good}
         assert len(scene.board.watched.note.signatures) == 2
         # Once it is well, its word stands there too.
         scene.exchange = real  # type: ignore[method-assign] # as it was
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         assert (await scene.view(scene.board, 2).follow()).size == 2
 
     run(tmp_path, work)
@@ -156,7 +156,7 @@ def test_a_silent_witness_delays_nobody_who_does_not_demand_it(
 
         scene.exchange = silent  # type: ignore[method-assign] # what the board asks
         begun = time.monotonic()
-        look: Any = asyncio.create_task(scene.board.watched.look(scene))  # type: ignore[arg-type]
+        look: Any = asyncio.create_task(scene.board.watched.collect(scene))  # type: ignore[arg-type]
         while scene.board.watched._note is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
         assert not look.done()
@@ -164,15 +164,15 @@ def test_a_silent_witness_delays_nobody_who_does_not_demand_it(
         await look
         for number in range(3):
             scene.show(scene.board, LETTERS[number])
-            await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+            await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
             assert (await scene.view(scene.board, 1).follow()).size == 3 + number
-        assert len(scene.board.watched._asking) == 1
+        assert len(scene.board.watched._tasks) == 1
         assert time.monotonic() - begun < 60
         # What it says of an old checkpoint is not put under the new one; then it is asked anew.
         spoken.set()
-        await asyncio.gather(*scene.board.watched._asking.values())
+        await asyncio.gather(*scene.board.watched._tasks.values())
         assert len(scene.board.watched.note.signatures) == 2
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         assert (await scene.view(scene.board, 2).follow()).size == 5
 
     run(tmp_path, work)
@@ -195,7 +195,7 @@ def test_a_witness_of_somebody_else_is_named_with_its_key(tmp_path: Path) -> Non
             return await real(method, url, body)
 
         scene.exchange = keyless  # type: ignore[method-assign] # what the board asks
-        await board.look(scene)  # type: ignore[arg-type] # a client
+        await board.collect(scene)  # type: ignore[arg-type] # a client
         assert (await scene.view(scene.board, 2).follow()).size == 2
 
     run(tmp_path, work)

@@ -42,9 +42,9 @@ GOOD = 'address = "head:6379"\ntoken = "token"\n'
         ('[ray]\naddress = "head:6379"\n', "missing required field `token`"),
         ('[ray]\naddress = "head:6379"\ntoken = ""\n', "length >= 1"),
         ('[ray]\ntoken = "token"\naddress = "ray://head/x"\n', "matching regex"),
-        (f'[ray]\n{GOOD}tls_key = "key"\n', "tls_certificate, tls_key and tls_ca, or none"),
+        (f'[ray]\n{GOOD}tls_key = "key"\n', "`tls_certificate`, `tls_key` and `tls_ca`, or none"),
         (f'[shuffler.ray]\n{GOOD}password = "p"\n', "unknown field `password`"),
-        (f'store = "memory:"\n[ray]\n{GOOD}', "a store that lasts"),
+        (f'store = "memory:"\n[ray]\n{GOOD}', "cannot use the store"),
     ],
 )
 def test_settings_are_checked(table: str, wrong: str, tmp_path: Path) -> None:

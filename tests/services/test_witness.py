@@ -147,7 +147,7 @@ def test_people_who_demand_witnesses_get_what_these_have_seen(tmp_path: Path) ->
     """The log grows, the witnesses follow, and a person with them: bulletin, entry, letter."""
 
     async def work(scene: Scene) -> None:
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         for demanded in (1, 2):
             view = scene.view(scene.board, demanded, name=f"person-{demanded}")
             await view.bulletin()
@@ -159,7 +159,7 @@ def test_people_who_demand_witnesses_get_what_these_have_seen(tmp_path: Path) ->
         scene.show(scene.board, *LETTERS[:2])
         with pytest.raises(Unavailable, match="have not seen this"):
             await view.check_letters([(2, LETTERS[0])])
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         await view.check_letters([(2, LETTERS[0])])
         assert (await view.follow()).size == 4
 
@@ -174,7 +174,7 @@ def test_terms_are_proven_under_what_witnesses_have_seen(tmp_path: Path) -> None
         view = scene.view(scene.board, 2)
         with pytest.raises(Unavailable, match="you demand 2"):
             await view.check_logged()
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         await view.check_logged()
         await scene.view(scene.board, 0, name="trusting").check_logged()
         for demanded in (0, 2):
@@ -185,7 +185,7 @@ def test_terms_are_proven_under_what_witnesses_have_seen(tmp_path: Path) -> None
         show(scene.board, morning)
         with pytest.raises(Unavailable, match="not under that checkpoint"):
             await other.check_logged()
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         await other.check_logged()
 
     run(tmp_path, work)
@@ -211,18 +211,18 @@ def test_a_process_that_leads_again_shows_no_older_note(tmp_path: Path) -> None:
 
     async def work(scene: Scene) -> None:
         board = scene.board
-        await board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await board.watched.collect(scene)  # type: ignore[arg-type] # a client
         view = scene.view(board, 1)
         await view.follow()
         before, old = board.seen, board.watched._note
         scene.show(board, LETTERS[0])
-        await board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await board.watched.collect(scene)  # type: ignore[arg-type] # a client
         newest = await view.follow()
         board.seen, board.watched._note = before, old  # as the process had it that stood by
         await board.load()
         with pytest.raises(Unavailable, match="0 of your witnesses"):
             await view.follow()
-        await board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await board.watched.collect(scene)  # type: ignore[arg-type] # a client
         assert (await view.follow()).size == newest.size
 
     run(tmp_path, work)
@@ -270,13 +270,13 @@ def test_a_witness_that_is_away_delays_only_those_who_demand_it(tmp_path: Path) 
 
     async def work(scene: Scene) -> None:
         scene.away = {scene.names[1]}
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         assert (await scene.view(scene.board, 1, name="one").follow()).size == 2
         with pytest.raises(Unavailable, match="1 of your witnesses"):
             await scene.view(scene.board, 2).follow()
         assert (await scene.view(scene.board, 0, name="none").follow()).size == 2
         scene.away = set()
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         assert (await scene.view(scene.board, 2).follow()).size == 2
 
     run(tmp_path, work)
@@ -287,13 +287,13 @@ def test_a_fork_is_refused_even_at_the_first_visit(tmp_path: Path) -> None:
 
     async def work(scene: Scene) -> None:
         scene.show(scene.board, *LETTERS[:2])
-        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         # The same board with another letter: every signature but the witnesses' is there.
         for name in scene.names:
             scene.witnesses[name] = scene.witness(name)
         fork = await scene.opened()
         scene.show(fork, LETTERS[2], LETTERS[0])
-        await fork.watched.look(scene)  # type: ignore[arg-type] # a client
+        await fork.watched.collect(scene)  # type: ignore[arg-type] # a client
         newcomer = scene.view(fork, 1, name="newcomer")
         with pytest.raises(Unavailable, match="0 of your witnesses"):
             await newcomer.follow()

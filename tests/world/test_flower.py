@@ -137,7 +137,7 @@ def test_wrong_updates_are_not_sent_and_the_model_stays(cluster: Cluster, tmp_pa
     assert dict(metrics) == {"reported": PEOPLE - 2, "followed": 0}
     assert (model == 0).all()
     said = [reply.error.reason for reply in replies if reply.has_error()]
-    assert said == ["this client did not take part; its own log says why"] * 2
+    assert said == ["this client did not take part; its log says why"] * 2
     assert len(list((tmp_path / "people").glob("*.ticket"))) == PEOPLE - 2
 
 

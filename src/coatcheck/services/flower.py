@@ -1,8 +1,16 @@
-"""A Flower strategy that never sees an update: it reads the private mean and moves the model.
+"""Flower with private updates: clients report through coatcheck, and Flower carries the model.
 
-For each of Flower's rounds it opens a round of coatcheck and names it to the clients. When they
-have reported, it asks a few of them for the mean that their own answers hold, takes what most of
-them say, and follows it by `Descent`. A round that fails leaves the model as it was.
+A `Participant` is the client's side. Its mod lets the client train as usual, takes what the client
+would have sent, and hands the clipped difference to coatcheck, which randomizes, seals and shuffles
+it. Flower gets the same reply from everybody. The ticket is on the disk before the report leaves,
+so a client that crashes and is asked again sends the same report (SPEC section 12).
+
+`PrivateMean` is the strategy, which never sees an update. For each of Flower's rounds it opens a
+round of coatcheck and sends its address to the clients. When they have reported, it asks a few of
+them for the mean in their answers, takes the one that most of them return, and moves the model by
+`Descent`. A round that fails leaves the model as it was.
+
+What Flower still sees is in docs/how-to/use-with-flower.md.
 """
 
 import asyncio
@@ -40,33 +48,35 @@ try:
     from flwr.serverapp.strategy import FedAvg
 except ModuleNotFoundError as error:  # pragma: no cover - an extra
     raise Misuse(
-        f"{error.name} is missing: private updates need Flower, pip install 'coatcheck[flower]'"
+        f"{error.name} is missing; private updates need the extra `flower`: pip install"
+        " 'coatcheck[flower]'"
     ) from None
 
-# HOUSE-DOC services.flower.participant: 'A Flower client that reports its update through coatcheck instead of the SuperLink.\n\nThe mod lets the client train as it always does, takes what it would have sent, and hands the\nclipped difference to coatcheck: randomized, sealed, shuffled. What Flower gets back is the same\nfor everybody, silent or not. The ticket is on the disk before the report leaves, so a client that\ncrashes and is asked again sends the same report. SPEC section 12.\n'
+__all__ = ["Organiser", "Participant", "PrivateMean", "attach"]
+
 ROUND: Final = "coatcheck-round"
-"""The key of a message's configuration that says where the round is."""
+"""The key in a message's configuration under which the round's address is."""
 COLLECT: Final = "coatcheck"
-"""The action of the query that asks a client for the private mean it has read."""
+"""The action of the query for the private mean in a client's answer."""
 MEAN: Final = "coatcheck-mean"
 _FAILED: Final = 1
-_SAID: Final = "this client did not take part; its own log says why"
+_REASON: Final = "this client did not take part; its log says why"
 _log: Final = logging.getLogger("coatcheck.flower")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Participant:
-    """What one client decides for itself; nothing here comes from Flower.
+    """The choices of one client; nothing here comes from Flower.
 
     Attributes:
-        trusted: the keys that this client knows, from elsewhere than the round.
+        trusted: the keys that this client trusts; it gets them from elsewhere than the round.
         limit: the most that a round may cost.
-        clip: the longest update that is reported; as long as the ball of the terms.
-        folder: where tickets are kept, readable by their owner alone.
+        clip: the norm to which updates are clipped; the radius of the ball in the terms.
+        folder: where tickets are stored, readable by their owner only.
         group: the name of the group in the terms.
         ledger: the file of all rounds; None if somebody else keeps count.
-        token: gives the token for a round's address where the shuffler admits people by token.
-        patience: how many seconds services that are away are asked again.
+        token: returns the token for a round's address, if the shuffler admits people by token.
+        patience: seconds for which requests to services that do not answer are repeated.
     """
 
     trusted: Trust
@@ -79,14 +89,14 @@ class Participant:
     patience: float = 120.0
 
     def join(self, url: str, update: Sequence[Any], *, node: int, dimension: int) -> None:
-        """Report an update in a round, or go on with the report that is stored."""
+        """Report an update in a round, or continue with the stored report."""
         flat = np.concatenate([np.ravel(np.asarray(part, dtype=np.float64)) for part in update])
         value = clipped(flat, dimension=dimension, clip=self.clip)
         asyncio.run(self._join(url, value, node=node))
 
     async def _join(self, url: str, value: Floats, *, node: int) -> None:
-        async with self._visit(url, node=node) as visit:
-            await visit.join(
+        async with self._session(url, node=node) as session:
+            await session.join(
                 value.tolist(),
                 group=self.group,
                 limit=self.limit,
@@ -97,22 +107,22 @@ class Participant:
             )
 
     def mean(self, url: str, *, node: int) -> Floats:
-        """Read the private mean from this client's own answer."""
+        """Return the private mean from this client's answer."""
 
         async def read() -> tuple[float, ...]:
-            async with self._visit(url, node=node) as visit:
-                return (await visit.collect(ledger=self.ledger, patience=self.patience)).shared
+            async with self._session(url, node=node) as session:
+                return (await session.collect(ledger=self.ledger, patience=self.patience)).shared
 
         return np.array(asyncio.run(read()), dtype=np.float64)
 
-    def _visit(self, url: str, *, node: int) -> Session:
+    def _session(self, url: str, *, node: int) -> Session:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.folder / f"{node}-{url.rstrip('/').rpartition('/')[2][:32]}.ticket"
         return Session(url, path=path, trusted=self.trusted)
 
 
 def attach(app: ClientApp, participant: Callable[[Context], Participant]) -> Any:
-    """Let a client app take part: answers the strategy's query, and returns the mod for `train`."""
+    """Let a client app take part: answer the strategy's query, and return the mod for `train`."""
 
     @app.query(COLLECT)  # type: ignore[untyped-decorator,unused-ignore] # flwr is not typed here
     def collect(message: Message, context: Context) -> Message:
@@ -131,12 +141,12 @@ def attach(app: ClientApp, participant: Callable[[Context], Participant]) -> Any
             return reply
         try:
             if ROUND not in config:
-                raise Misuse("the strategy names no round: use PrivateMean, or leave the mod out")
+                raise Misuse("the strategy sent no round; use `PrivateMean`, or remove the mod")
             after = reply.content["arrays"].to_numpy_ndarrays()
             shapes = [part.shape for part in before]
             if [part.shape for part in after] != shapes:
-                raise Misuse(f"the model has arrays of {shapes}: train it without changing them")
-            # Down the slope is a step against the gradient, so the sign is that of a gradient.
+                raise Misuse(f"training must keep the shapes of the arrays, which were {shapes}")
+            # A step goes against the gradient, so this difference has the sign of a gradient.
             update = [old - new for old, new in zip(before, after, strict=True)]
             size = sum(part.size for part in before)
             participant(context).join(
@@ -144,28 +154,28 @@ def attach(app: ClientApp, participant: Callable[[Context], Participant]) -> Any
             )
         except OwnError as error:
             return _failed(message, error)
-        # The same for everybody: no metrics, no number of examples.
+        # The same reply for everybody: no metrics, no number of examples.
         return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
 
     return private
 
 
 def _failed(message: Message, error: OwnError) -> Message:
-    """Say that it failed and not why: a sentence about an update would go to Flower."""
+    """Reply that the client failed, not why: a sentence about an update would reach Flower."""
     _log.warning("no report: %s", error)
-    return Message(Error(_FAILED, _SAID), reply_to=message)
+    return Message(Error(_FAILED, _REASON), reply_to=message)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Organiser:
-    """Who opens rounds at a coatcheck server.
+    """Opens rounds at a coatcheck server.
 
     Attributes:
         server: the server's address.
-        token: what its operator gave to whoever may open rounds.
-        draft: a draft without the name of the round.
+        token: the token that its operator gave for opening rounds.
+        draft: a draft of terms without the name of the round.
         closes: seconds after which a round with enough reports closes.
-        expires: seconds after which a round is given up.
+        expires: seconds after which a round is abandoned.
     """
 
     server: str
@@ -176,10 +186,10 @@ class Organiser:
 
     @classmethod
     def of(
-        cls, made: Plan, *, dimension: int, server: str, token: str, **times: int
+        cls, plan: Plan, *, dimension: int, server: str, token: str, **times: int
     ) -> "Organiser":
-        """Make one from a plan of whole updates for a model with so many parameters."""
-        (group,) = made.groups
+        """Return an organiser for a plan of whole updates with `dimension` parameters each."""
+        (group,) = plan.groups
         task = Learning(dimension=dimension, share_mean=True, rewards=False, groups=(group.name,))
         draft = {"task": task.params(), "groups": [group.params()]}
         return cls(server=server, token=token, draft=draft, **times)
@@ -192,15 +202,15 @@ class Organiser:
 
 
 class PrivateMean(FedAvg):  # type: ignore[misc] # flwr is not typed here
-    """Follow the private mean of the clients' updates.
+    """A strategy that follows the private mean of the clients' updates.
 
     Args:
-        organiser: who opens the rounds.
+        organiser: opens the rounds.
         descent: how the model moves; a step of 1 without momentum is plain averaging.
-        clients: how many there are; all are asked in each round, for each tosses its own coin.
-        name: what the rounds are called, with their number.
-        readers: how many clients are asked for the mean; most of them have to say the same.
-        timeout: how many seconds their answers may take.
+        clients: the number of clients; all are asked in each round, as each tosses its own coin.
+        name: the name of the rounds, to which their number is added.
+        readers: the number of clients that are asked for the mean; a majority must agree.
+        timeout: the seconds within which they must answer.
     """
 
     def __init__(
@@ -217,7 +227,7 @@ class PrivateMean(FedAvg):  # type: ignore[misc] # flwr is not typed here
             fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients
         )
         if readers < 1:
-            raise Misuse(f"at least 1 client reads the mean, not {readers}")
+            raise Misuse(f"`readers` must be at least 1, got {readers}")
         self._organiser, self._descent, self._name = organiser, descent, name
         self._readers, self._timeout = readers, timeout
         self._model: Model | None = None
@@ -228,58 +238,54 @@ class PrivateMean(FedAvg):  # type: ignore[misc] # flwr is not typed here
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Open a round of coatcheck and name it to every client."""
+        """Open a round of coatcheck and send its address to every client."""
         parts = arrays.to_numpy_ndarrays()
         self._shapes, self._grid = [part.shape for part in parts], grid
         if self._model is None:
             self._model = self._descent.start(np.concatenate([part.ravel() for part in parts]))
         self._url = self._organiser.open(f"{self._name} {server_round}")
         config[ROUND] = self._url
-        found: Iterable[Message] = super().configure_train(server_round, arrays, config, grid)
-        return found
+        messages: Iterable[Message] = super().configure_train(server_round, arrays, config, grid)
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Move the model by the private mean; without one it stays as it was."""
-        there = [reply.metadata.src_node_id for reply in replies if not reply.has_error()]
+        nodes = [reply.metadata.src_node_id for reply in replies if not reply.has_error()]
         model = self._model
         if model is None:
-            raise Misuse("no round was configured before this one was aggregated")
-        mean = self._mean(there)
+            raise Misuse("call `configure_train` before `aggregate_train`")
+        mean = self._mean(nodes)
         if mean is None:
             _log.warning("round %d failed: the model stays as it was", server_round)
         else:
             self._model = model = model.after(mean)
-        told = MetricRecord({"reported": len(there), "followed": int(mean is not None)})
-        return ArrayRecord(self._parts(model.parameters)), told
+        metrics = MetricRecord({"reported": len(nodes), "followed": int(mean is not None)})
+        return ArrayRecord(self._parts(model.parameters)), metrics
 
-    def _mean(self, there: list[int]) -> Floats | None:
-        """Ask a few clients for the mean; what most of those asked have read is taken."""
-        asked = there[: self._readers]
+    def _mean(self, nodes: list[int]) -> Floats | None:
+        """Return the mean that most of a few clients have in their answers; None if none has."""
+        readers = nodes[: self._readers]
         content = RecordDict({"config": ConfigRecord({ROUND: self._url})})
         messages = [
             Message(content=content, message_type=f"query.{COLLECT}", dst_node_id=node)
-            for node in asked
+            for node in readers
         ]
-        replies = self._grid.send_and_receive(messages, timeout=self._timeout) if asked else ()
-        read: Counter[bytes] = Counter()
+        replies = self._grid.send_and_receive(messages, timeout=self._timeout) if readers else ()
+        means: Counter[bytes] = Counter()
         for reply in replies:
             if not reply.has_error() and MEAN in reply.content:
                 (mean,) = reply.content[MEAN].to_numpy_ndarrays()
-                read[np.asarray(mean, dtype=np.float64).tobytes()] += 1
-        ((raw, votes),) = read.most_common(1) or [(b"", 0)]
-        if 2 * votes <= len(asked):
+                means[np.asarray(mean, dtype=np.float64).tobytes()] += 1
+        ((raw, votes),) = means.most_common(1) or [(b"", 0)]
+        if 2 * votes <= len(readers):
             return None
-        found = np.frombuffer(raw, dtype=np.float64)
-        fits = found.size == sum(int(np.prod(shape)) for shape in self._shapes)
-        return found if fits and np.all(np.isfinite(found)) else None
+        mean = np.frombuffer(raw, dtype=np.float64)
+        fits = mean.size == sum(int(np.prod(shape)) for shape in self._shapes)
+        return mean if fits and np.all(np.isfinite(mean)) else None
 
     def _parts(self, flat: Floats) -> list[Any]:
         sizes = [int(np.prod(shape)) for shape in self._shapes]
-        cut = np.split(flat, np.cumsum(sizes)[:-1])
-        return [part.reshape(shape) for part, shape in zip(cut, self._shapes, strict=True)]
-
-
-# HOUSE-DOC services.flower: "Flower with private updates: clients report through coatcheck, and Flower carries the model.\n\nA `Participant` is a client's side: its mod hands the update to coatcheck's shuffler, and Flower\ngets a reply that is the same whatever the update was. `PrivateMean` is the strategy: it opens a\nround, waits for the private mean, moves the model and publishes the next one. What Flower still\nsees is in docs/how-to/use-with-flower.md.\n"
-__all__ = ["Organiser", "Participant", "PrivateMean", "attach"]
+        parts = np.split(flat, np.cumsum(sizes)[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]

@@ -1,8 +1,8 @@
-"""All the services on one machine, as separate processes on loopback: for demos, tests and benches.
+"""All services on one machine, as separate processes on loopback: for demo, tests and benchmarks.
 
-Writes keys, settings and the operator's token into a folder, starts the processes on free ports,
-waits until they are ready, and ends them. They also end when the process that started them does.
-The same settings would run on separate machines.
+`Cluster` writes keys, settings and an operator's token into a folder, starts the processes on free
+ports, waits until they are ready, and stops them. They also stop when the process that started them
+does. The same settings would run on separate machines.
 """
 
 import json
@@ -26,14 +26,14 @@ from coatcheck.protocol.wire.encoding import document
 from coatcheck.services.web.client import ask, open_round
 
 PATIENCE: Final = 120.0
-"""Seconds that a service has to get ready, also on a busy machine."""
+"""Seconds in which a service must be ready, also on a busy machine."""
 _GRACE: Final = 10.0
 _GLANCE: Final = 0.02
 _LOG_LINES: Final = 5
 
 
 def make_keys(path: Path, *, name: str, suite: str = "x25519") -> None:
-    """Make a key file `NAME.key` for its owner alone and `NAME.public` for everybody."""
+    """Write a key file `NAME.key`, for its owner only, and `NAME.public`, for everybody."""
     keys = SecretKeys(name=name, suite=suite, seed=system().token(32).hex())
     stem = str(path).removesuffix(".key")
     write_bytes(Path(f"{stem}.key"), document(keys), secret=True)
@@ -41,18 +41,19 @@ def make_keys(path: Path, *, name: str, suite: str = "x25519") -> None:
 
 
 class Cluster:
-    """Shufflers, server and board in one folder; as a context, they run inside it.
+    """Shufflers, server and board in one folder; as a context manager, they run inside the block.
 
-    A service goes by its name: `shuffler-1`, `server`, `board`, and `relay` if there is one.
+    The names of services are `shuffler-1` and so on, `server`, `board`, and if there are any,
+    `relay` and `witness-1` and so on.
 
     Attributes:
-        stores: the address of a service's store by its name; SQLite in the folder by default.
-        extra: settings that overrule the usual ones, for every role.
+        stores: the address of a service's store, by its name; SQLite in the folder by default.
+        extra: settings that override the defaults, for every role.
         role_extra: the same for one role, by the role's name.
     """
 
     module: ClassVar[str] = "coatcheck.services.process"
-    """What each process runs."""
+    """The module that each process runs."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Cluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stores = dict(stores or {})
         self._places: dict[str, str] = {}
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._extra = {"tick": 0.1, "lease": 2.0, **(extra or {})}
         self._role_extra = dict(role_extra or {})
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,26 +90,26 @@ class Cluster:
 
     @property
     def _signers(self) -> tuple[str, ...]:
-        """Everybody with keys: a relay has none."""
+        """The services with keys: all but the relay."""
         return tuple(name for name in self.names if name != "relay")
 
     def role(self, name: str) -> str:
-        """Give the role of a service."""
+        """Return the role of a service."""
         return name.partition("-")[0]
 
     def _keys(self, name: str) -> list[str]:
-        """Name a service's key files; `NAME.1.key` and so on are later ones than `NAME.key`."""
+        """Return the names of a service's keys, the newest first: `NAME.1` is newer than `NAME`."""
         later = sorted((path.stem for path in self.folder.glob(f"{name}.*.key")), reverse=True)
         return [*later, name]
 
     def _settings(self, name: str) -> str:
         if name == "relay":
-            gateways = [f"@{one}.address" for one in (*self.shufflers, "board")]
+            gateways = [f"@{role}.address" for role in (*self.shufflers, "board")]
             return self._table(name, {"gateways": gateways})
         if name in self.witnesses:
             boards, key = [f"{key}.public" for key in self._keys("board")], f"{name}.key"
             return self._table(name, {"key": key, "boards": boards, "checkpoints": name})
-        roles = [one for one in self._signers if one not in self.witnesses]
+        roles = [role for role in self._signers if role not in self.witnesses]
         others = [key for other in roles if other != name for key in self._keys(other)]
         values: dict[str, Any] = {
             "store": self._stores.get(name, f"sqlite:{name}.db"),
@@ -116,13 +117,13 @@ class Cluster:
             "trusted": [f"{key}.public" for key in others],
         }
         if name in self.shufflers:
-            # Whoever is on this machine may take part.
+            # Everybody on this machine may take part.
             values |= {"admission": "open"}
         if name == "server":
-            shufflers = [f"@{one}.address" for one in self.shufflers]
+            shufflers = [f"@{shuffler}.address" for shuffler in self.shufflers]
             values |= {"shufflers": shufflers, "board": "@board.address"}
         if name == "board":
-            values |= {"witnesses": [f"@{one}.address" for one in self.witnesses]}
+            values |= {"witnesses": [f"@{witness}.address" for witness in self.witnesses]}
         return self._table(name, {**values, **self._extra})
 
     def _table(self, name: str, values: dict[str, Any]) -> str:
@@ -132,7 +133,7 @@ class Cluster:
             "listen": "127.0.0.1:0",
             "address_file": f"{name}.address",
             "admin_token": "admin.token",
-            # Everybody comes from one address here.
+            # All people share one source address here.
             "connections_each": 2000,
             "requests_each": 100_000,
         }
@@ -140,14 +141,14 @@ class Cluster:
         role, inner = self.role(name), {k: v for k, v in values.items() if isinstance(v, dict)}
         tables = {role: {k: v for k, v in values.items() if k not in inner}}
         tables |= {f"{role}.{key}": table for key, table in inner.items()}
-        return "\n".join(_written(*table) for table in tables.items())
+        return "\n".join(_toml(*table) for table in tables.items())
 
     @property
     def trusted(self) -> Trust:
-        """The verifying keys that a person would know from elsewhere."""
-        return Trust.of((self.role(name), self._known(name)) for name in self._signers)
+        """The keys to trust; a person would get them from elsewhere."""
+        return Trust.of((self.role(name), self._verifying_keys(name)) for name in self._signers)
 
-    def _known(self, name: str) -> list[bytes]:
+    def _verifying_keys(self, name: str) -> list[bytes]:
         listed = [read_public(self.folder / f"{key}.public") for key in self._keys(name)]
         return [bytes.fromhex(public.verifying) for public in listed]
 
@@ -172,18 +173,18 @@ class Cluster:
         self.end()
 
     def start_all(self) -> None:
-        """Start every service, and wait for none."""
+        """Start every service, without waiting."""
         for name in self.names:
             self.start(name, wait=False)
 
     def start(self, name: str, *, wait: bool = True) -> None:
-        """Start a service; one that ran before comes back at its old address.
+        """Start a service; one that ran before gets its old address.
 
-        `wait` waits until it answers; whether it leads its store yet, `leads` tells.
+        With `wait`, wait until it answers; use `leads` to see whether it leads its store.
         """
         if name in self.processes:
             self._reap(name)
-        self._over.clear()
+        self._stopped.clear()
         with suppress(Unavailable):
             self._places[name] = self.url(name).rpartition("//")[2]
         (self.folder / f"{name}.address").unlink(missing_ok=True)
@@ -207,7 +208,7 @@ class Cluster:
             stdout=log,
             stderr=log,
             env=env,
-            # A group of its own: it and its workers end together, and not by a Ctrl-C.
+            # A separate process group: it and its workers end together, and not by Ctrl-C.
             start_new_session=True,
         )
 
@@ -220,48 +221,48 @@ class Cluster:
         while not ready():
             self.check(name)
             if time.monotonic() > end:
-                raise Unavailable(f"the {name} was not ready within {PATIENCE:g} s: read its log")
+                raise Unavailable(f"{name} was not ready within {PATIENCE:g} s; read {name}.log")
             time.sleep(_GLANCE)
 
     def leads(self, name: str) -> bool:
-        """Tell whether a service answers, its store too, and no other process leads that store."""
+        """Return whether a service and its store answer, and this process leads the store."""
         ca = self._extra.get("ca", "")
         try:
-            found = ask("GET", f"{self.url(name)}/healthz", ca=ca and str(self.folder / ca))
+            health = ask("GET", f"{self.url(name)}/healthz", ca=ca and str(self.folder / ca))
         except Error:
             return False
-        return bool(found["leads"])
+        return bool(health["leads"])
 
     def running(self, name: str) -> bool:
-        """Tell whether a service's process has not ended."""
+        """Return whether a service's process is still running."""
         process = self.processes[name]
-        # Not poll(): a process that is not reaped keeps its number, by which its workers are found.
+        # Not poll(), which reaps: workers are killed by the id, which must stay the process's.
         return process.returncode is None and _ended(process) is None
 
     def check(self, *names: str) -> None:
-        """Refuse to go on if one of the services (or any, if none is named) has ended."""
+        """Raise an error if one of these services has ended; of all, if none is named."""
         for name in names or self.processes:
             if not self.running(name):
                 ended = _ended(self.processes[name])
                 log = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
                 last = [line.strip() for line in log.splitlines() if line.strip()][-_LOG_LINES:]
                 code = self.processes[name].returncode if ended is None else ended.si_status
-                told = " | ".join(last) or "it said nothing"
-                raise Refused(f"the {name} ended with code {code}: {told}")
+                output = " | ".join(last) or "its log is empty"
+                raise Refused(f"the {name} ended with code {code}: {output}")
 
     def url(self, name: str) -> str:
-        """Give the address of a service that answers."""
+        """Return the address of a service that answers."""
         try:
             return (self.folder / f"{name}.address").read_text(encoding="ascii").strip()
         except FileNotFoundError:
-            raise Unavailable(f"the {name} does not answer yet: try again") from None
+            raise Unavailable(f"the {name} does not answer yet; try again") from None
 
     def kill(self, name: str) -> None:
-        """End a service as a power failure would."""
+        """Kill a service, as a power failure would."""
         self._reap(name, now=True)
 
     def _reap(self, name: str, *, now: bool = False, until: float = float("inf")) -> None:
-        """Wait for a service to end by itself, then end its workers and whatever is left."""
+        """Wait until a service ends by itself, or until a time; then kill what is left of it."""
         process = self.processes[name]
         if process.returncode is not None:
             return
@@ -274,8 +275,8 @@ class Cluster:
             process.stdin.close()
 
     def end(self) -> None:
-        """End all processes: in order, or after a while by force."""
-        self._over.set()
+        """Stop all processes; kill those that take too long."""
+        self._stopped.set()
         running = [name for name in self.processes if self.running(name)]
         for name in running:
             self.processes[name].send_signal(signal.SIGTERM)
@@ -290,24 +291,24 @@ class Cluster:
     ) -> str:
         """Propose a round and return its address at the first shuffler.
 
-        Times are seconds from now, or seconds since 1970. It is given up when the cluster ends.
+        Times are seconds from now, or seconds since 1970. The wait ends when the cluster does.
         """
         body = {"draft": dict(draft), "closes": closes, "expires": expires}
-        end, address = time.monotonic() + patience, self.folder / "server.address"
-        while not address.exists() and time.monotonic() < end:  # it is just being started
+        deadline, address = time.monotonic() + patience, self.folder / "server.address"
+        while not address.exists() and time.monotonic() < deadline:  # the server is starting
             time.sleep(_GLANCE)
         server = self.url("server")
-        return open_round(server, body, token=self.token, patience=patience, stopped=self._over)
+        return open_round(server, body, token=self.token, patience=patience, stopped=self._stopped)
 
 
-def _written(name: str, table: Mapping[str, Any]) -> str:
-    """Write a table; JSON's texts, numbers and lists are TOML's as well."""
+def _toml(name: str, table: Mapping[str, Any]) -> str:
+    """Write a table; texts, numbers and lists have the same syntax in JSON and TOML."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
     return "\n".join([f"[{name}]", *lines, ""])
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> os.waitid_result | None:
-    """Tell how a process ended, and leave it to be reaped; None while it runs or after that."""
+    """Return how a process ended, without reaping it; None while it runs or once it is reaped."""
     with suppress(ChildProcessError):
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     return None

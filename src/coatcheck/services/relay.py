@@ -1,8 +1,9 @@
-"""The relay as a service: passes sealed requests on to gateways, and knows nothing else.
+"""RELAY: forwards sealed requests of people to the gateways of roles, over pooled connections.
 
-Knows who asks and which role is asked, never what; keeps and logs neither. It forwards the body
-and its media type and nothing of the connection. One list of keys per gateway serves everybody, so
-that no gateway can give each person a key of their own. SPEC section 17.
+The relay learns who sends a request and to which role, but not what it says; it stores and logs
+neither. It forwards the body and its media type and nothing of the connection. Everybody gets the
+same keys of a gateway for a while, so that no gateway can give each person a separate key. SPEC
+section 17.
 """
 
 import asyncio
@@ -36,14 +37,16 @@ from coatcheck.services.web.connections import Receive, Scope, Send, Wire, heade
 from coatcheck.services.web.gateway import SENDS
 from coatcheck.services.web.routing import MEDIA, OHTTP_KEY, Problem, Reply, Route
 
-# HOUSE-DOC services.relay.pipes: "Connections from the relay to gateways: kept open, and used by everybody's requests in turn.\n\nThe HTTP client of the services costs about two milliseconds of CPU per request, which is most of\nwhat a relay would do. This one speaks the HTTP/1.1 that a relay needs, and no more.\n"
+# -- connections to gateways. The services' HTTP client costs about 2 ms of CPU per request, most of
+# what a relay would do; this one speaks only the HTTP/1.1 that a relay needs.
+
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Pipes:
-    """A pool of connections.
+    """A pool of connections to gateways.
 
-    *Guarantee:* no connection belongs to a person: each request takes any that is idle.
+    *Guarantee:* no connection belongs to a person: each request takes any one that is idle.
     """
 
     def __init__(self, *, ca: str = "", timeout: float = 30.0) -> None:
@@ -54,22 +57,22 @@ class Pipes:
     async def exchange(
         self, method: str, origin: Origin, path: str, body: bytes, *, headers: Mapping[str, str]
     ) -> Answered:
-        """Ask once; over a connection that turns out to be closed by now, once more."""
+        """Send a request once, or again if the idle connection turns out to be closed."""
         lines = {"host": origin.authority, **headers, "accept-encoding": "identity"}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         head = f"{method} {path} HTTP/1.1\r\n{head}content-length: {len(body)}\r\n\r\n"
         raw = head.encode() + body
         try:
             async with asyncio.timeout(self._timeout):
-                while (pipe := self._taken(origin)) is not None:
-                    answer = await self._asked(pipe, origin, raw)
+                while (pipe := self._take_idle(origin)) is not None:
+                    answer = await self._send(pipe, origin, raw)
                     if answer is not None:
                         return answer
-                answer = await self._asked(await self._opened(origin), origin, raw)
+                answer = await self._send(await self._open(origin), origin, raw)
         except (TimeoutError, OSError) as error:
             raise Unavailable(f"{origin.url} does not answer ({type(error).__name__})") from None
         if answer is None:
-            raise Unavailable(f"{origin.url} hangs up")
+            raise Unavailable(f"{origin.url} hangs up without an answer")
         return answer
 
     async def close(self) -> None:
@@ -78,7 +81,7 @@ class Pipes:
             for pipe in pipes:
                 pipe.close()
 
-    def _taken(self, origin: Origin) -> "_Pipe | None":
+    def _take_idle(self, origin: Origin) -> "_Pipe | None":
         """Take any idle connection, so that the order of requests does not show who sent them."""
         idle = self._idle[origin]
         while idle:
@@ -87,14 +90,14 @@ class Pipes:
                 return pipe
         return None
 
-    async def _opened(self, origin: Origin) -> "_Pipe":
+    async def _open(self, origin: Origin) -> "_Pipe":
         context = self._context if origin.scheme == "https" else None
         port = origin.port or _PORTS[origin.scheme]
         loop = asyncio.get_running_loop()
         _, pipe = await loop.create_connection(_Pipe, origin.host, port, ssl=context)
         return pipe
 
-    async def _asked(self, pipe: "_Pipe", origin: Origin, raw: bytes) -> Answered | None:
+    async def _send(self, pipe: "_Pipe", origin: Origin, raw: bytes) -> Answered | None:
         try:
             answer = await pipe.ask(raw)
         except BaseException:
@@ -106,7 +109,7 @@ class Pipes:
 
 
 class _Pipe(asyncio.Protocol):
-    """One connection; the parser calls the methods that begin with `on_`."""
+    """One connection; the HTTP parser calls the methods that begin with `on_`."""
 
     most: Final = (1 << 20) + (1 << 16)
     """Bytes of an answer, its headers included."""
@@ -126,13 +129,13 @@ class _Pipe(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Close it; whoever waits is told that there is no answer."""
+        """Close the connection; a waiting request gets no answer."""
         self.is_closed = True
         self._transport.close()
-        self._settle(None)
+        self._finish(None)
 
     async def ask(self, raw: bytes) -> Answered | None:
-        """Send a request and wait for its answer; None if there is none."""
+        """Send a request and wait for its answer; None if the connection closes first."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._headers, self._body, self._received = {}, bytearray(), 0
         self._parser = httptools.HttpResponseParser(self)
@@ -143,7 +146,7 @@ class _Pipe(asyncio.Protocol):
         try:
             self._received += len(data)
             if self._waiting is None or self._received > self.most:
-                self.close()  # nobody asked, or not for so much
+                self.close()  # an answer without a request, or too long a one
                 return
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -159,47 +162,47 @@ class _Pipe(asyncio.Protocol):
         if not self._parser.should_keep_alive():
             self.is_closed = True
             self._transport.close()
-        self._settle(Answered(self._parser.get_status_code(), self._headers, bytes(self._body)))
+        self._finish(Answered(self._parser.get_status_code(), self._headers, bytes(self._body)))
 
-    def _settle(self, answer: Answered | None) -> None:
+    def _finish(self, answer: Answered | None) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
 
 Authority = Annotated[str, Meta(pattern=r"\A[0-9a-z.:\[\]-]{1,255}\Z")]
-_AWAY: Final = "this gateway does not answer now: try later, and never without a relay"
+_AWAY: Final = "the gateway does not answer now; try later, and never without a relay"
 _ANY_PAGE: Final = [
     (b"access-control-allow-origin", b"*"),
     (b"access-control-expose-headers", f"{UNTIL}, {SIGNATURES}".encode()),
 ]
-"""Pages of any site may ask a relay: it knows nobody, so there is nothing to take from it."""
-_ASKED: Final = {
+"""Lets pages of any site use the relay: it knows no credentials that they could misuse."""
+_PREFLIGHT: Final = {
     "access-control-allow-methods": "GET, POST",
     "access-control-allow-headers": "content-type",
     "access-control-max-age": "86400",
 }
 _AGAIN: Final = 1.0
-"""Seconds within which a gateway's keys are not fetched twice, whatever it says of them."""
+"""Seconds within which a gateway's keys are fetched once at most, whatever it answers."""
 
 
 class RelayHealth(Struct, frozen=True):
-    """Which role this is; a relay has no store, so every process of it serves."""
+    """The role; a relay has no store, so every process of it leads."""
 
     role: str
     leads: bool = True
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """A gateway's keys as everybody gets them, and since when by the steady clock."""
+class _CachedKeys:
+    """A gateway's keys as everybody gets them, and when they were fetched, by the steady clock."""
 
     signed: SignedKeys
     since: float
 
 
 class RelayService(App[RelaySettings]):
-    """One relay for the gateways that its settings name."""
+    """A relay for the gateways that its settings name."""
 
     role = "relay"
     settings_type = RelaySettings
@@ -208,28 +211,31 @@ class RelayService(App[RelaySettings]):
         super().__init__(settings)
         self._pipes = Pipes(ca=settings.ca_file, timeout=settings.peer_timeout)
         self._gateways: dict[str, Origin] = {}
-        self._kept: dict[str, _Kept] = {}
+        self._keys: dict[str, _CachedKeys] = {}
         self._fetching: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._under_way = 0
-        for told in settings.gateways:
-            if not told.startswith("@"):
-                self._admit(told)
+        for gateway in settings.gateways:
+            if not gateway.startswith("@"):
+                self._add(gateway)
 
-    def _admit(self, told: str) -> None:
-        origin = origin_of(told)
+    def _add(self, url: str) -> None:
+        origin = origin_of(url)
         if self.settings.url:
-            check_apart(self.settings.url, told)
+            check_apart(self.settings.url, url)
         self._gateways[origin.authority] = origin
 
     def _gateway(self, authority: str) -> Origin:
-        """Find a gateway that the settings name."""
+        """Return a gateway of the settings, by its authority."""
         if authority not in self._gateways:
-            for told in self.settings.gateways:
-                if told.startswith("@"):
+            for gateway in self.settings.gateways:
+                if gateway.startswith("@"):
                     with suppress(Unavailable):  # a role that has not started yet
-                        self._admit(self.settings.value(told))
+                        self._add(self.settings.value(gateway))
         if authority not in self._gateways:
-            raise Problem("not-found", "this relay serves no such gateway")
+            raise Problem(
+                "not-found",
+                "not a gateway of this relay; its operator can add it to `gateways`",
+            )
         return self._gateways[authority]
 
     async def end(self) -> None:
@@ -237,7 +243,7 @@ class RelayService(App[RelaySettings]):
         await self._pipes.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; browsers are told that any page may read the answer."""
+        """Answer a request, with headers that let pages of any site read the answer."""
 
         async def sent(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -249,37 +255,37 @@ class RelayService(App[RelaySettings]):
     # -- for people
 
     async def preflight(self, authority: Authority) -> Reply:
-        """Tell a browser that a page of any site may ask."""
+        """Let a browser send requests for a page of any site."""
         self._gateway(authority)
-        return Reply(b"", _ASKED)
+        return Reply(b"", _PREFLIGHT)
 
     async def keys(self, authority: Authority) -> Reply:
-        """Give a gateway's keys: the same to everybody for a while."""
+        """Return a gateway's keys, the same to everybody for a while."""
         gateway = self._gateway(authority)
-        async with self._fetching[authority]:  # whoever asks meanwhile gets what the first one gets
-            kept = self._kept.get(authority)
-            if kept is None or time.monotonic() - kept.since > self.settings.keys_for:
-                kept = self._kept[authority] = await self._fetched(gateway)
-        return Reply(kept.signed.keys, kept.signed.headers)
+        async with self._fetching[authority]:  # requests that come meanwhile get the same answer
+            cached = self._keys.get(authority)
+            if cached is None or time.monotonic() - cached.since > self.settings.keys_for:
+                cached = self._keys[authority] = await self._fetch(gateway)
+        return Reply(cached.signed.keys, cached.signed.headers)
 
-    async def _fetched(self, gateway: Origin) -> _Kept:
+    async def _fetch(self, gateway: Origin) -> _CachedKeys:
         """Fetch a gateway's keys."""
         answer = await self._ask("GET", gateway, b"", {"accept": KEYS_MEDIA})
         if answer.status != 200:
             raise Problem("unavailable", _AWAY)
         try:
-            return _Kept(SignedKeys.read(answer.body, answer.headers), time.monotonic())
+            return _CachedKeys(SignedKeys.read(answer.body, answer.headers), time.monotonic())
         except Malformed:
             raise Problem("unavailable", _AWAY) from None
 
     async def forward(self, authority: Authority, wire: Wire) -> Reply:
-        """Pass a sealed request on to a gateway, and its sealed answer back."""
+        """Forward a sealed request to a gateway, and return its sealed answer."""
         scope, receive, _ = wire
         gateway = self._gateway(authority)
         if header(scope, b"content-type") != REQUEST_MEDIA.encode():
-            raise Problem("malformed", f"a relay takes {REQUEST_MEDIA}")
+            raise Problem("malformed", f"the content type must be {REQUEST_MEDIA}")
         if self._under_way >= self.settings.waiting:
-            raise Problem("busy", "too many requests are under way: try again in a moment")
+            raise Problem("busy", "too many requests are in progress; try again in a moment")
         self._under_way += 1
         try:
             body = await read_body(scope, receive, limit=SIZES[-1])
@@ -291,16 +297,16 @@ class RelayService(App[RelaySettings]):
             return Reply(answer.body)
         if media == MEDIA and OHTTP_KEY.encode() in answer.body:
             self._forget(authority)
-            raise Problem("ohttp-key", "the gateway has other keys now: fetch them again")
+            raise Problem("ohttp-key", "the gateway has other keys now; fetch them again")
         if answer.status == 400:
-            raise Problem("malformed", "the gateway says that this is no encapsulated request")
+            raise Problem("malformed", "the gateway found this not to be an encapsulated request")
         raise Problem("unavailable", _AWAY)
 
     def _forget(self, authority: str) -> None:
-        """Have the keys fetched again, but not at the pace of whoever sends rubbish."""
-        kept = self._kept.get(authority)
-        if kept is not None and time.monotonic() - kept.since > _AGAIN:
-            del self._kept[authority]
+        """Drop the keys, so that they are fetched again, but at most once per `_AGAIN` seconds."""
+        cached = self._keys.get(authority)
+        if cached is not None and time.monotonic() - cached.since > _AGAIN:
+            del self._keys[authority]
 
     async def _ask(
         self, method: str, gateway: Origin, body: bytes, headers: dict[str, str]
@@ -313,11 +319,11 @@ class RelayService(App[RelaySettings]):
     # -- for the operator
 
     async def healthz(self) -> RelayHealth:
-        """Say that the relay answers."""
+        """Return the role, as a sign that the relay answers."""
         return RelayHealth(self.role)
 
     async def metrics_page(self) -> Reply:
-        """Give the counts as Prometheus reads them."""
+        """Return the metrics in the text format of Prometheus."""
         return Reply(self.metrics.page())
 
     table = (

@@ -1,7 +1,8 @@
-"""The settings of a service: one table of a TOML file, read strictly.
+"""Settings of the services, each one table of a TOML file, and the key ring that they name.
 
-Paths are relative to the file's folder. A text that begins with `@` stands for what that file
-says when it is needed, so that processes may start in any order on any port.
+Unknown settings are rejected. Paths are relative to the file's folder. A text that begins with `@`
+names a file, which is read when its content is needed, so that processes may start in any order on
+any port.
 """
 
 import tomllib
@@ -21,32 +22,33 @@ Some = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 _STORES: Final = "sqlite:"
 _TLS: Final = ("tls_certificate", "tls_key", "tls_ca")
-_NO_CLUSTER: Final = 'runner = "ray" needs a table [ray] with the address and token of a cluster'
+_NO_CLUSTER: Final = '`runner = "ray"` needs a table [ray] with the address and token of a cluster'
 
 
 class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every process that listens needs to know.
+    """The settings of every process that listens.
 
     Attributes:
-        listen: host and port; every role has its own port by default, and 0 takes a free one.
-        address_file: where the address is written once the service answers.
-        url: how others reach the service; what it listens on by default. The terms of rounds name
-            it, as https://HOST[:PORT] or http:// on this machine.
-        admin_token: a file with a token per line, one for each operator; without it nobody is one.
-        connections: how many connections are held at once.
-        connections_each: how many of one source address (an IPv6 network of 64 bits is one). The
-            oldest on which nothing was asked gives way to a new one.
-        requests_each: requests per second of one source address that hand something in; ten times
-            as many may come at once.
-        proxies: addresses or networks of proxies, through which many people come: their connections
-            are counted in total only.
-        source_header: the header in which these proxies tell who asks, such as x-forwarded-for; its
-            last entry counts. Without it what comes through them is not limited by source.
-        deadline: seconds for a request to arrive in full and for an answer to be read; large
+        listen: host and port; every role has a different default port, and 0 takes a free one.
+        address_file: the file into which the service writes its address when it can answer.
+        url: the address at which others reach the service, by default the one it listens on. Terms
+            name it, as https://HOST[:PORT], or http:// on this machine.
+        admin_token: a file with one line per operator, `NAME.SECRET`; without it there is none.
+        connections: the most connections at once.
+        connections_each: the most connections of one source address (an IPv6 network of 64 bits
+            counts as one). A new connection closes the oldest idle one.
+        requests_each: requests per second that one source address may send to change something; ten
+            times as many may come at once.
+        proxies: addresses or networks of proxies, through which many people connect: only the total
+            of their connections is limited.
+        source_header: the header in which these proxies give the source address, such as
+            x-forwarded-for; its last entry counts. Without it, requests through proxies are not
+            limited by source.
+        deadline: seconds in which a request must arrive and an answer must be read; large
             deliveries and answers get more time, by their length.
-        peer_timeout: seconds after which another role counts as away.
-        traces: the address of an OpenTelemetry collector (OTLP over HTTP), if there is one.
-        ca: a file with the certificates to trust for the other roles, if not the system's.
+        peer_timeout: seconds after which another role counts as unavailable.
+        traces: the address of an OpenTelemetry collector (OTLP over HTTP).
+        ca: a file with the certificates to trust for the other roles, instead of the system's.
     """
 
     name: str
@@ -68,41 +70,41 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     folder: str = "."
 
     def path(self, name: str) -> Path:
-        """Find a file beside the settings."""
+        """Return the path of a file, relative to the settings."""
         return Path(self.folder) / name
 
     def value(self, text: str) -> str:
-        """Give a setting's text, or what the file it points to says now."""
+        """Return a setting's text, or the content of the file that it names with `@`."""
         if not text.startswith("@"):
             return text
         try:
             return self.path(text[1:]).read_text(encoding="utf-8").strip()
         except OSError:
-            raise Unavailable(f"{text[1:]} is not there yet: it is read again later") from None
+            raise Unavailable(f"{text[1:]} does not exist yet; it is read again later") from None
 
     def token(self) -> bytes:
-        """Read the operator's token; empty if there is none."""
+        """Read the token file of the operators; empty without one."""
         if not self.admin_token:
             return b""
         return read_secret(self.path(self.admin_token)).strip()
 
     @property
     def ca_file(self) -> str:
-        """The file of certificates, found; empty for the system's."""
+        """The path of the file of certificates; empty for the system's."""
         return str(self.path(self.ca)) if self.ca else ""
 
 
 class RaySettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The table [ray]: the cluster that does the parts of stages, with `runner = "ray"`.
+    """The table [ray]: the cluster that runs the parts of stages, with `runner = "ray"`.
 
     Attributes:
         address: host and port of the cluster's head.
-        token: a file with the cluster's token; without one, anybody who reaches a node of Ray may
-            run what they like there, so there is no way to do without.
+        token: a file with the cluster's token. It is required: without one, anybody who reaches a
+            node of Ray can run code there.
         node: the address of this machine in the cluster, if Ray does not find it by itself. Every
-            process of the role is on a node; one with `--num-cpus=0` does no parts.
+            process of the role runs on a node; a node with `--num-cpus=0` runs no parts.
         tls_certificate: the files of Ray's TLS, all three or none.
-        retries: how often a part is done again when its node is lost, before the step fails.
+        retries: how often a part is repeated after the loss of its node, before the step fails.
     """
 
     address: Annotated[str, Meta(pattern=r"^(@.+|[^\s/]+:[0-9]{1,5})$")]
@@ -115,38 +117,41 @@ class RaySettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     def __post_init__(self) -> None:
         if len(set(map(bool, self.tls))) > 1:
-            raise ValueError("Ray's TLS needs tls_certificate, tls_key and tls_ca, or none of them")
+            raise ValueError(
+                "Ray's TLS needs all of `tls_certificate`, `tls_key` and `tls_ca`, or none"
+            )
 
     @property
     def tls(self) -> tuple[str, str, str]:
-        """The files of TLS."""
+        """The three files of TLS."""
         return self.tls_certificate, self.tls_key, self.tls_ca
 
 
 class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every role with a store and keys needs to know.
+    """The settings of every role with a store and keys.
 
     Attributes:
         store: `memory:`, `sqlite:FILE` or `postgresql://...`.
         keys: key files; the first is for new rounds, the others for rounds still open.
         round_keys: a folder for the keys of rounds, by default `NAME.rounds` beside the first key
-            file; all processes of one database share it. Whoever has neither folder nor database
-            of the time before a release learns nothing of it afterwards: do not back it up.
+            file; all processes of one database share it. The data of a round cannot be read
+            without its key in this folder, and the release destroys the key: do not back the
+            folder up.
         depot: a folder, or an address such as s3://BUCKET/PREFIX, for partitions of batches and
             for what a release is made of, sealed under the keys of rounds; by default beside the
             file of the store, or with PostgreSQL in the folder of round keys. All processes of
             one database share it.
         trusted: files with the public keys of the other roles.
-        queue: how many uploads or letters may wait for the disk; more are told to come later.
+        queue: the most uploads or letters that wait for the disk; clients retry the others later.
         lease: seconds after which another process may take over from one that died.
-        tick: seconds between two looks at what is to be done.
-        workers: how many processes open and seal; 0 takes one per core.
-        runner: who does the parts of a large round: `pool`, the processes of this machine, or
-            `ray`, the cluster of the table [ray].
+        tick: seconds between two checks for rounds that are due.
+        workers: the number of worker processes; 0 stands for one per core.
+        runner: where the parts of a large round run: `pool` for processes of this machine, `ray`
+            for the cluster of the table [ray].
         ray: that cluster.
-        batch_limit: the most bytes of one batch or bulletin; give every role of a round the same.
-        gateway_period: seconds after which the gateway for relays takes a new key; the one before
-            serves as long again.
+        batch_limit: the most bytes of one batch or bulletin; the same for all roles of a round.
+        gateway_period: seconds after which the gateway for relays makes a new key; the one before
+            is valid for as long again.
     """
 
     store: str
@@ -167,23 +172,25 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
         if self.runner == "ray" and self.ray is None:
             raise ValueError(_NO_CLUSTER)
         if self.runner == "ray" and self.store == "memory:":
-            raise ValueError('runner = "ray" needs a store that lasts: its nodes share no memory')
+            raise ValueError(
+                '`runner = "ray"` cannot use the store `memory:`, which no other node sees'
+            )
 
     @property
     def store_url(self) -> str:
-        """The store's address, its file found."""
+        """The store's address, with the full path of its file."""
         if self.store.startswith(_STORES):
             return _STORES + str(self.path(self.store.removeprefix(_STORES)))
         return self.store
 
     @property
     def key_files(self) -> tuple[Path, ...]:
-        """The key files, found."""
+        """The paths of the key files."""
         return tuple(self.path(name) for name in self.keys)
 
     @property
     def round_key_folder(self) -> Path:
-        """The folder for the keys of rounds, found."""
+        """The path of the folder for the keys of rounds."""
         if self.round_keys:
             return self.path(self.round_keys)
         return self.key_files[0].parent / f"{self.name}.rounds"
@@ -198,25 +205,25 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def cluster(self) -> RaySettings:
-        """The cluster of the table [ray], its files found."""
+        """The cluster of the table [ray], with the full paths of its files."""
         if self.ray is None:
             raise Misuse(_NO_CLUSTER)
         files = {name: getattr(self.ray, name) for name in ("token", *_TLS)}
-        found = {name: str(self.path(file)) for name, file in files.items() if file}
-        return msgspec.structs.replace(self.ray, address=self.value(self.ray.address), **found)
+        paths = {name: str(self.path(file)) for name, file in files.items() if file}
+        return msgspec.structs.replace(self.ray, address=self.value(self.ray.address), **paths)
 
     def trusted_keys(self) -> frozenset[bytes]:
-        """Read the verifying keys that this service knows."""
+        """Read the verifying keys that this service trusts."""
         listed = [read_public(self.path(name)) for name in self.trusted]
         return frozenset(bytes.fromhex(public.verifying) for public in listed)
 
 
 class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A shuffler also knows whom it admits.
+    """The settings of a shuffler, which also say whom it admits.
 
     Attributes:
-        admission: `tokens` for who has a one-use token, `privacy-pass` for who has a token of an
-            issuer, or `open` for anybody.
+        admission: `tokens` for people with a one-use token, `privacy-pass` for people with a token
+            of an issuer, or `open` for everybody.
         tokens: a file of SHA-256 hashes of tokens, one per line; each serves once per round.
         issuer: the host name of an issuer of Privacy Pass.
         issuer_key: a file with its public key in DER.
@@ -230,18 +237,21 @@ class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class ScheduleSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The table [schedule]: rounds that the server opens by itself. Times are minutes.
+    """The table [schedule]: rounds that the server opens by itself. Times are in minutes.
 
     Attributes:
-        every: from the beginning of a round to that of the next. Beginnings are at whole multiples
-            since 1970, in UTC: with 60, on the hour.
-        draft: a file as for `coatcheck round open`; the name of a round has its beginning added.
-        closes: how long after its beginning a round with its crowd is released; `every` by default.
-        expires: how long after its beginning a round without a crowd ends; `closes` and `every`
-            together by default.
-        learn: place the mechanisms of rounds by where the noisy reports of an earlier one show
-            people; with 24, every 24th round keeps the draft's, to learn anew. 0 never does.
-        announce: a file that always has the address of the newest round, for a web page say.
+        every: the time from the start of one round to the start of the next. Starts are at whole
+            multiples since 1970, in UTC: with 60, on the hour.
+        draft: a file as for `coatcheck round open`; the start is added to the name of each round.
+        closes: the time from the start of a round to its release, if its crowd is complete; `every`
+            by default.
+        expires: the time from the start of a round to its end, if its crowd is not complete;
+            `closes` and `every` together by default.
+        learn: adapt the mechanisms of rounds to where the noisy reports of an earlier round place
+            people; with 24, every 24th round keeps those of the draft, to learn again. 0 turns this
+            off.
+        announce: a file that always holds the address of the newest round, for example for a web
+            page.
     """
 
     every: Seconds
@@ -253,9 +263,11 @@ class ScheduleSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A server also knows its shufflers, in order, and the board.
+    """The settings of a server, which also name its shufflers, in order, and the board.
 
     Attributes:
+        shufflers: their addresses, in the order of the cascade.
+        board: its address.
         schedule: the rounds that it opens by itself, from the table [schedule].
         insight: a file that only the server reads: parameters of tasks that no terms publish, such
             as the direction by which gradients are judged; JSON, by the task's name.
@@ -269,14 +281,14 @@ class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A board also bounds letters, which anybody may post.
+    """The settings of a board, which also limit letters.
 
     Attributes:
-        witnesses: addresses of witnesses that every new checkpoint is handed to. After a blank an
-            address may be followed by the witness's key as C2SP writes it; without one, the
-            witness is asked for it at `/key`.
-        letters_each: how many letters an address may get per round; more are refused.
-        letters_for: for how many seconds after a round expires its letters are taken.
+        witnesses: addresses of witnesses, to which the board submits every new checkpoint. An
+            address may be followed by a blank and the witness's C2SP verifier key; without it, the
+            board gets the key from `/key` of the witness.
+        letters_each: the most letters that an address may get per round.
+        letters_for: seconds after the expiry of a round for which the board accepts its letters.
     """
 
     listen: str = "127.0.0.1:8003"
@@ -286,12 +298,12 @@ class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class RelaySettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A relay knows which gateways it serves, and nothing else.
+    """The settings of a relay.
 
     Attributes:
-        gateways: the addresses of the roles that it passes requests on to, as people know them.
-        waiting: how many requests may be under way at once; more are told to come later.
-        keys_for: for how many seconds everybody gets the same list of a gateway's keys.
+        gateways: the addresses of the roles to which it forwards requests, as in the terms.
+        waiting: the most requests in progress at once; clients retry the others later.
+        keys_for: seconds for which everybody gets the same keys of a gateway.
     """
 
     listen: str = "127.0.0.1:8004"
@@ -301,12 +313,12 @@ class RelaySettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw
 
 
 class WitnessSettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A witness knows the boards that it follows; its name stands in its cosignatures.
+    """The settings of a witness; its name stands in its cosignatures.
 
     Attributes:
         key: its key file.
-        boards: files with the boards' public keys.
-        checkpoints: a folder for the last checkpoint of each; it must never be lost.
+        boards: files with the public keys of the boards that it follows.
+        checkpoints: a folder for the last checkpoint of each board; it must never be lost.
     """
 
     listen: str = "127.0.0.1:8005"
@@ -319,7 +331,7 @@ _S = TypeVar("_S", bound=ProcessSettings)
 
 
 def read_settings(path: Path, *, role: str, kind: type[_S]) -> _S:
-    """Read the table of a role."""
+    """Read the settings of a role from its table in a TOML file."""
     try:
         tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -327,19 +339,21 @@ def read_settings(path: Path, *, role: str, kind: type[_S]) -> _S:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Misuse(f"{path} is not a TOML file: {error}") from None
     if role not in tables:
-        raise Misuse(f"{path} has no table [{role}]: its tables are {', '.join(tables) or 'none'}")
-    given = {**tables[role], "folder": str(path.absolute().parent)}
-    for shared in {"schedule", "ray"} & {*kind.__struct_fields__} & {*tables} - {*given}:
-        given[shared] = tables[shared]
+        raise Misuse(f"{path} has no table [{role}], only: {', '.join(tables) or 'none'}")
+    table = {**tables[role], "folder": str(path.absolute().parent)}
+    for shared in {"schedule", "ray"} & {*kind.__struct_fields__} & {*tables} - {*table}:
+        table[shared] = tables[shared]
     try:
-        return msgspec.convert(given, type=kind)
+        return msgspec.convert(table, type=kind)
     except msgspec.ValidationError as error:
         raise Misuse(f"table [{role}] of {path}: {error}") from None
 
 
-# HOUSE-DOC services.keyring: "A role's keys: the first for new rounds, the others for the rounds they were made for.\n\nRotation is a new key file in front of the list; an old one goes when its rounds are over.\n"
 class Keyring:
-    """The key files of one role, found by their public halves."""
+    """The keys of one role: the first for new rounds, the others for rounds that name them.
+
+    To rotate, put a new key file in front of the list; remove an old one when its rounds are over.
+    """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         files = [read_keys(path) for path in paths]
@@ -352,22 +366,22 @@ class Keyring:
         return self._pairs[self.public.verifying]
 
     def sign_by_all(self, message: bytes) -> list[bytes]:
-        """Sign with every key, for whoever knows one of them."""
+        """Sign with every key, for readers that trust any one of them."""
         return [pairs.signing.sign(message) for pairs in self._pairs.values()]
 
-    def of(self, *named: str) -> KeyPairs:
-        """Find the keys that terms name for this role, in one of these places."""
-        for verifying in named:
+    def of(self, *listed: str) -> KeyPairs:
+        """Return the keys of this role among the verifying keys that terms list."""
+        for verifying in listed:
             if verifying in self._pairs:
                 return self._pairs[verifying]
-        raise Misuse("the terms name a key that this service does not have: list its file")
+        raise Misuse("the terms name a key that this service lacks; add its key file to `keys`")
 
     def has(self, verifying: str) -> bool:
-        """Tell whether a key is one of these."""
+        """Return whether a verifying key is one of these."""
         return verifying in self._pairs
 
 
 @cache
 def keyring_of(paths: tuple[Path, ...]) -> Keyring:
-    """Read key files once per process, for jobs."""
+    """Return the key ring of these files, read once per process."""
     return Keyring(paths)

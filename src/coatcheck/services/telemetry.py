@@ -1,8 +1,9 @@
-"""Traces for operators who have OpenTelemetry, without anything that could join two of them.
+"""Metrics, traces and log lines of a service, without personal data.
 
-A span is a step of a round, or a request of another role or of an operator: its name, the role,
-and whether it failed. What people ask leaves none, because a span has a time, and when somebody
-came is theirs. Every span is a trace of its own; no id is taken from a request or sent with one.
+Metrics count how many, how often and how long, never which or whose. A span of a trace is a step of
+a round, or a request of another role or an operator: its name, the role, and whether it failed.
+Requests of people leave no span, because its time would be theirs. Every span is a separate trace,
+so that nothing joins two of them; no id is taken from a request or sent with one.
 """
 
 import logging
@@ -23,56 +24,59 @@ from prometheus_client import (
 
 from coatcheck.errors import Misuse
 
-# HOUSE-DOC services.metrics: 'Counts for operators: how many, how often, how long a commit took; never which or whose.'
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 _SIZES = (1, 3, 10, 30, 100, 300, 1000)
 
-# The library would tell when each count began, which is when somebody came.
+# The library would export when each count began, which is when a person sent something.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """The counts of one service."""
+    """The metrics of one service."""
 
     def __init__(self, role: str) -> None:
-        book = self.registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         self.taken = self._counter("taken", "What came in, by verdict", "verdict")
         self.problems = self._counter("problems", "Problems told, by type", "type")
         self.steps = self._counter("steps", "Steps of rounds done, by step", "step")
         self.failures = self._counter("failures", "Steps that have to be tried again", "step")
-        self.rounds = Gauge("coatcheck_rounds", "Rounds by phase", ["phase"], registry=book)
+        self.rounds = Gauge("coatcheck_rounds", "Rounds by phase", ["phase"], registry=registry)
         self.parts = Gauge(
-            "coatcheck_parts", "Parts of stages under way", ["stage", "state"], registry=book
+            "coatcheck_parts", "Parts of stages under way", ["stage", "state"], registry=registry
         )
-        self.leads = Gauge("coatcheck_leads", "1 if this process leads its store", registry=book)
-        self.waiting = Gauge("coatcheck_waiting", "How many wait for the disk", registry=book)
-        self.commit = Histogram("coatcheck_commit_seconds", "Time of a group commit", registry=book)
+        self.leads = Gauge(
+            "coatcheck_leads", "1 if this process leads its store", registry=registry
+        )
+        self.waiting = Gauge("coatcheck_waiting", "How many wait for the disk", registry=registry)
+        self.commit = Histogram(
+            "coatcheck_commit_seconds", "Time of a group commit", registry=registry
+        )
         self.group = Histogram(
-            "coatcheck_commit_size", "Items in a group commit", buckets=_SIZES, registry=book
+            "coatcheck_commit_size", "Items in a group commit", buckets=_SIZES, registry=registry
         )
-        kind = Gauge("coatcheck_role", "Which role this is", ["role"], registry=book)
+        kind = Gauge("coatcheck_role", "Which role this is", ["role"], registry=registry)
         kind.labels(role).set(1)
 
     def _counter(self, name: str, text: str, label: str) -> Counter:
         return Counter(f"coatcheck_{name}", text, [label], registry=self.registry)
 
     def page(self) -> bytes:
-        """Write the counts as Prometheus reads them."""
+        """Return the metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
 
 class Traces(Protocol):
-    """Where spans go."""
+    """A destination for spans."""
 
     def span(self, name: str, **facts: str) -> AbstractContextManager[None]:
-        """Time a piece of work; an error in it marks the span, without its message."""
+        """Time a block; an error in it marks the span as failed, without its message."""
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining spans."""
 
 
 class NoTraces:
-    """Nobody asked for spans."""
+    """No destination: the setting `traces` is empty."""
 
     @contextmanager
     def span(self, name: str, **facts: str) -> Iterator[None]:  # noqa: ARG002 - see `Traces`
@@ -84,7 +88,7 @@ class NoTraces:
 
 
 class Collected:
-    """Spans for a collector that speaks OTLP over HTTP."""
+    """A collector that speaks OTLP over HTTP."""
 
     def __init__(self, address: str, *, role: str) -> None:
         try:
@@ -97,7 +101,9 @@ class Collected:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
             from opentelemetry.trace import StatusCode  # noqa: PLC0415 - as above
         except ModuleNotFoundError:
-            raise Misuse("the setting `traces` needs: pip install 'coatcheck[otel]'") from None
+            raise Misuse(
+                "the setting `traces` needs the extra `otel`: pip install 'coatcheck[otel]'"
+            ) from None
         # Not `Resource.create`, which would add the host and the process.
         self._provider = TracerProvider(
             resource=Resource({"service.name": f"coatcheck-{role}"}), shutdown_on_exit=False
@@ -109,38 +115,37 @@ class Collected:
 
     @contextmanager
     def span(self, name: str, **facts: str) -> Iterator[None]:
-        """Time a piece of work, in a trace of its own."""
-        told = {"coatcheck.role": self._role} | {
+        """Time a block, in a separate trace."""
+        attributes = {"coatcheck.role": self._role} | {
             key.replace("_", "."): value for key, value in facts.items()
         }
-        made = self._tracer.start_span(name, context=self._nothing, attributes=told)
+        span = self._tracer.start_span(name, context=self._nothing, attributes=attributes)
         try:
             yield
         except BaseException:
-            made.set_status(self._failed)  # without the message, which may quote what came
+            span.set_status(self._failed)  # without the message, which may quote what a person sent
             raise
         finally:
-            made.end()
+            span.end()
 
     def close(self) -> None:
-        """Send what is left, and end."""
+        """Send the remaining spans, and stop."""
         self._provider.shutdown()
 
 
 def traces(address: str, *, role: str) -> Traces:
-    """Give where the spans of a service go: to a collector, or nowhere."""
+    """Return the destination of a service's spans: a collector, or none."""
     return Collected(address, role=role) if address else NoTraces()
 
 
-# HOUSE-DOC services.log: 'How an unforeseen error is told in the log: by its kind and place, never by its message.'
 log = logging.getLogger("coatcheck")
 
 
 def place_of(error: BaseException) -> str:
-    """Tell an unforeseen error by its kind and the lines it passed, never by its message.
+    """Describe an unexpected error for the log by its type and lines, never by its message.
 
-    A message may quote what a person sent (a database's refusal names the key), and no line of
-    a log is about one report.
+    A message may quote what a person sent (a database error names the key), and no line of a log
+    may be about one report.
     """
     steps = traceback.walk_tb(error.__traceback__)
     lines = [f"{Path(frame.f_code.co_filename).name}:{line}" for frame, line in steps]

@@ -1,7 +1,8 @@
-"""The witness as a service: follows boards, and cosigns what it has seen only grow.
+"""WITNESS: cosigns checkpoints of boards whose logs it has seen only grow.
 
-Knows the boards' keys and the last checkpoint of each, nothing of people or rounds. A checkpoint is
-on the disk before its cosignature leaves, so that no crash makes it cosign a fork. SPEC section 18.
+It knows the boards' keys and the last checkpoint of each, and nothing about people or rounds. A
+checkpoint is on the disk before its cosignature leaves, so that no crash makes the witness cosign a
+fork. SPEC section 18.
 """
 
 import asyncio
@@ -35,18 +36,19 @@ from coatcheck.services.web.routing import TEXT, Problem, Reply, Route
 
 SIZE_MEDIA: Final = "text/x.tlog.size"
 _MOST: Final = 1 << 16
+"""The most bytes of a submission."""
 Log = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z", description="SHA-256 of the log's origin.")]
 
 
 class WitnessHealth(Struct, frozen=True):
-    """Which role this is; one process serves."""
+    """The role; a witness has one process, which leads."""
 
     role: str
     leads: bool = True
 
 
 class WitnessService(App[WitnessSettings]):
-    """One witness for the boards that its settings name.
+    """A witness for the boards that its settings name.
 
     *Assumes:* one process per folder of checkpoints.
     """
@@ -75,7 +77,10 @@ class WitnessService(App[WitnessSettings]):
             return None
         note = Note.read(read_bytes(path))
         if not note.signers([key]):
-            raise Misuse(f"{path} is no checkpoint of its log: restore it, and never start anew")
+            raise Misuse(
+                f"{path} holds no checkpoint signed by its log; restore it from a backup. Do not"
+                " delete it: without it this witness could cosign a fork"
+            )
         return note
 
     async def add_checkpoint(self, wire: Wire) -> None:
@@ -84,8 +89,8 @@ class WitnessService(App[WitnessSettings]):
         raw = await read_body(scope, receive, limit=_MOST)
         try:
             lines = await self._cosign(raw)
-        except (Behind, Forked) as other:
-            size = b"%d\n" % other.size
+        except (Behind, Forked) as error:
+            size = b"%d\n" % error.size
             await respond(send, 409, size, media=SIZE_MEDIA.encode())
             return
         await respond(send, 200, lines, media=TEXT.encode())
@@ -116,22 +121,22 @@ class WitnessService(App[WitnessSettings]):
             return signature_lines(note.signatures[-1:])
 
     async def checkpoint(self, log: Log) -> Reply:
-        """Give the last checkpoint of a log that was cosigned here."""
+        """Return the last checkpoint of a log that this witness cosigned."""
         for origin, note in self._notes.items():
             if _hash(origin) == log:
                 return Reply(note.write())
-        raise Problem("not-found", "no checkpoint of this log was cosigned here")
+        raise Problem("not-found", "this witness has cosigned no checkpoint of this log")
 
     async def key(self) -> Reply:
-        """Give the key that checks the cosignatures, as C2SP writes it."""
+        """Return the key that verifies the cosignatures, as a C2SP verifier key."""
         return Reply(f"{self.note_key.text}\n".encode())
 
     async def healthz(self) -> WitnessHealth:
-        """Say that the witness answers."""
+        """Return the role, as a sign that the witness answers."""
         return WitnessHealth(self.role)
 
     async def metrics_page(self) -> Reply:
-        """Give the counts as Prometheus reads them."""
+        """Return the metrics in the text format of Prometheus."""
         return Reply(self.metrics.page())
 
     table = (

@@ -108,7 +108,7 @@ def test_an_address_gets_so_many_letters(tmp_path: Path) -> None:
             for _ in range(2):
                 more = await http.post(scene.url, content=scene.letter())
                 assert more.status_code == 409
-                assert "all the letters" in more.json()["detail"]
+                assert "limit of letters" in more.json()["detail"]
                 again = await http.post(scene.url, content=letters[0])
                 assert (again.status_code, again.json()) == (201, {"place": 2})
                 await scene.service.load()

@@ -51,7 +51,7 @@ def test_a_client_takes_keys_of_the_right_role_only(
         person = Relayed(scene, Trust(board=frozenset((key,))))
         assert await person.client.get(url)
         scene.now += 1.5 * scene.board.settings.gateway_period
-        scene.relay._kept.clear()
+        scene.relay._keys.clear()
         scene.board.gateway._keys.clear()
         assert await person.client.get(url)
         # A relay that hands out yesterday's keys for ever is told as such.

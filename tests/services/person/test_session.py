@@ -182,7 +182,7 @@ def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
         file.read()
     first, other = SMALL.join(0), SMALL.join(0)
     file.keep(first)
-    with pytest.raises(Misuse, match="exists already"):
+    with pytest.raises(Misuse, match="already exists"):
         file.keep(other)
     assert file.load() == first
     file.update(other)

@@ -3,13 +3,21 @@
 import asyncio
 import contextlib
 import hashlib
+import inspect
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+from uvicorn.server import ServerState
 
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.terms import CLASSICAL
@@ -35,6 +43,7 @@ pytestmark = pytest.mark.service
 
 DIGEST = hashlib.sha256(b"round").digest()
 DEADLINE = 0.4
+ROOT = Path(__file__).parents[2]
 
 
 @contextlib.asynccontextmanager
@@ -302,3 +311,50 @@ def test_headers_within_the_cap_are_read() -> None:
             writer.close()
 
     asyncio.run(whole())
+
+
+# -- uvicorn's internals
+
+
+def test_uvicorn_is_bounded_by_the_newest_tested_minor_version() -> None:
+    """The installed and the locked versions are below the bound; the newest is just below it."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (bound,) = re.findall(r'"uvicorn>=[0-9.]+,<([0-9]+\.[0-9]+)"', text)
+    locks = "".join(path.read_text("utf-8") for path in (ROOT / "requirements").glob("*.lock"))
+    locked = re.findall(r"^uvicorn==(\S+)", locks, re.MULTILINE)
+    major, minor = max(map(_minor, [uvicorn.__version__, *locked]))
+    assert _minor(bound) == (major, minor + 1)
+
+
+def _minor(version: str) -> tuple[int, int]:
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
+
+
+def test_uvicorn_has_the_internals_that_the_connections_use() -> None:
+    """Methods that are overridden or called, and attributes that are read or set."""
+    methods = (
+        "connection_made connection_lost data_received on_message_begin on_headers_complete"
+        " on_body on_message_complete on_response_complete send_400_response"
+    )
+    assert all(callable(getattr(HttpToolsProtocol, name)) for name in methods.split())
+
+    async def made() -> HttpToolsProtocol:
+        config = uvicorn.Config(respond_nothing, lifespan="off", ws="none", log_config=None)
+        config.load()
+        return HttpToolsProtocol(config, ServerState(), {})
+
+    attributes = "client cycle flow loop pipeline scope server_state timeout_keep_alive transport"
+    known = vars(asyncio.run(made()))
+    assert set(attributes.split()) <= set(known)
+    assert STATUS_LINE[201].startswith(b"HTTP/1.1 201")
+    of_cycle = set(re.findall(r"self\.(\w+)", inspect.getsource(RequestResponseCycle)))
+    used = (
+        "body default_headers disconnected flow keep_alive message_event more_body on_response"
+        " response_complete response_started scope transport waiting_for_100_continue"
+    )
+    assert set(used.split()) <= of_cycle
+
+
+async def respond_nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """Be an application."""

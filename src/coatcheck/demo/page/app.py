@@ -1,6 +1,6 @@
 """The page as one small ASGI application: static files, a stream of events, a few questions.
 
-A border: web frameworks end here. It serves one run on loopback, with everybody's places in it,
+It serves one run on loopback, with everybody's places in it,
 so it answers to loopback names only, and a strict policy lets the browser load nothing from
 elsewhere, unless a tile server is named. People in browsers reach the services through the relay;
 the page gets a copy to show. A round begins when its viewer says so, and another one when asked.
@@ -10,23 +10,15 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from mimetypes import guess_type
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 import uvicorn
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
@@ -42,8 +34,8 @@ from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.wire.bulletins import Posting
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.process import bind
-from coatcheck.services.web.connections import read_body
-from coatcheck.services.web.routing import Problem
+from coatcheck.services.web.connections import Receive, Scope, Send, header, read_body, respond
+from coatcheck.services.web.routing import JSON, Problem
 
 if TYPE_CHECKING:
     from coatcheck.demo.scenarios import Scenario
@@ -234,6 +226,7 @@ def _told(name: str, **found: Any) -> dict[str, Any]:
 
 Served = Callable[[Run], dict[str, Any]]
 STATIC: Final = Path(__file__).parent / "static"
+_PAGES: Final = {"/": "index.html", "/join": "join.html"}
 _BODY_LIMIT: Final = 1 << 16
 _HURRY: Final = 100.0
 _PARTS: Final = ("{z}", "{x}", "{y}")
@@ -269,19 +262,6 @@ class Order(msgspec.Struct):
     speed: Annotated[float, msgspec.Meta(ge=0.1, le=1000)] | None = None
 
 
-class _OwnOrders:
-    """Let no other site give orders."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app, site = self._app, Headers(scope=scope).get("sec-fetch-site", "same-origin")
-        if scope.get("method") == "POST" and site not in {"same-origin", "none"}:
-            app = Response("only this page gives orders", 403)
-        await app(scope, receive, send)
-
-
 class Page:
     """What the page can be asked; one instance per run.
 
@@ -296,14 +276,22 @@ class Page:
         self._exact, self._attacked = asyncio.Lock(), asyncio.Lock()
         self._attack: dict[str, Any] = {}
 
-    async def events(self, request: Request) -> Response:
+    async def events(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream everything that has been told and will be, as server-sent events."""
-        return StreamingResponse(self._stream(request), media_type="text/event-stream")
+        last = header(scope, b"last-event-id").decode("latin-1")
+        left = asyncio.create_task(_until_left(receive))
+        media = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": media})
+        try:
+            async for piece in self._stream(int(last) + 1 if last.isdecimal() else 0, left):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        finally:
+            left.cancel()
+        await send({"type": "http.response.body", "body": b""})
 
-    async def _stream(self, request: Request) -> AsyncIterator[bytes]:
-        last = request.headers.get("last-event-id", "")
-        place, pace = int(last) + 1 if last.isdecimal() else 0, dict[str, Any]()
-        while not await request.is_disconnected():
+    async def _stream(self, place: int, left: "asyncio.Task[None]") -> AsyncIterator[bytes]:
+        pace = dict[str, Any]()
+        while not left.done():
             if pace != (pace := self._paced()):
                 yield f"event: pace\ndata: {json.dumps(pace)}\n\n".encode()
             told = await self.history.wait(place, seconds=0.5)
@@ -317,9 +305,9 @@ class Page:
     def _paced(self) -> dict[str, Any]:
         return {"playing": self.pace.playing, "speed": self.pace.speed}
 
-    async def control(self, request: Request) -> Response:
+    async def control(self, body: bytes) -> dict[str, Any]:
         """Play, pause, take a step of the run, or have another round after this one."""
-        order, pace = msgspec.json.decode(await _body(request), type=Order), self.pace
+        order, pace = msgspec.json.decode(body, type=Order), self.pace
         if order.do == "play":
             pace.play(speed=order.speed or pace.speed)
         elif order.do == "pause":
@@ -330,7 +318,7 @@ class Page:
             self.wanted.set()
             pace.play(speed=_HURRY)  # whatever is left of this round
         self.history.wake()
-        return JSONResponse(self._paced())
+        return self._paced()
 
     async def rounds(self, served: Served) -> None:
         """Let one round after the other go to its end; a refusal becomes a sentence on the page."""
@@ -353,85 +341,103 @@ class Page:
                 self.history.add("failed", sentence=str(error))
                 return
 
-    async def attack(self, _: Request) -> Response:
+    async def attack(self, _: Question) -> dict[str, Any]:
         """Tell the trilaterator's story, with places as shares of the map."""
         async with self._attacked:
             if not self._attack:
-                found = await run_in_threadpool(trilateration, self.run.scenario)
-                self._attack = on_map(found, self.run.scenario.box)
-        return JSONResponse(self._attack)
+                story = await asyncio.to_thread(trilateration, self.run.scenario)
+                self._attack = on_map(story, self.run.scenario.box)
+        return self._attack
 
-    async def city(self, _: Request) -> Response:
+    async def city(self, _: Question) -> dict[str, Any]:
         """Draw the ground: the streets of the demo's city, or tiles from elsewhere."""
         box = self.run.scenario.box
         drawn = streets() if box == CITY and not self.tiles else {}
         corners = [] if box is None else [box.lo, box.hi]
-        return JSONResponse({**drawn, "tiles": self.tiles, "corners": corners})
+        return {**drawn, "tiles": self.tiles, "corners": corners}
 
-    async def adversary(self, request: Request) -> Response:
+    async def adversary(self, question: Question) -> dict[str, Any]:
         """Say what an adversary sees and which guarantee holds against it."""
-        run, asked = self.run, _question(request)
-        found = await run_in_threadpool(
+        run = self.run
+        return await asyncio.to_thread(
             against,
-            asked.adversary,
+            question.adversary,
             run.scenario.drafts,
             task=run.scenario.task,
-            group=asked.group,
-            people=asked.people,
+            group=question.group,
+            people=question.people,
             partners={who: run.known_partners(who) for who in list(run.answers)},
         )
-        return JSONResponse(found)
 
-    async def explore(self, request: Request) -> Response:
+    async def explore(self, question: Question) -> dict[str, Any]:
         """Plan exactly what the sliders ask for."""
-        asked = _question(request)
-        knobs = {"crowd": asked.crowd, "epsilon": asked.epsilon, "share": asked.share}
+        sliders = {"crowd": question.crowd, "epsilon": question.epsilon, "share": question.share}
         async with self._exact:
-            return JSONResponse(await run_in_threadpool(answer, **knobs))
+            return await asyncio.to_thread(answer, **sliders)
 
-    async def terms(self, _: Request) -> Response:
+    async def terms(self, _: Question) -> dict[str, Any]:
         """Hand out the terms, a relay, and the keys that people would know from elsewhere."""
         run = self.run
         signed, trusted = msgspec.to_builtins(run.signed), run.cluster.trusted.plain()
         relay = run.cluster.url("relay")
-        return JSONResponse({"signed": signed, "trusted": trusted, "relay": relay})
+        return {"signed": signed, "trusted": trusted, "relay": relay}
 
-    async def upload(self, request: Request) -> Response:
+    async def upload(self, body: bytes) -> dict[str, Any]:
         """Take a copy of what a browser sent through the relay, to count and show it."""
-        self.run.note(await _body(request))
-        return JSONResponse({})
+        self.run.note(body)
+        return {}
 
-    async def letters(self, request: Request) -> Response:
+    async def letters(self, body: bytes) -> dict[str, Any]:
         """Hear that a browser posted a letter, and have its reader look."""
         run = self.run
-        reader = run.person_at(Posting.decode(await _body(request), run.round).recipient)
+        reader = run.person_at(Posting.decode(body, run.round).recipient)
         if reader is not None:
             await run.read_letters(reader)
-        return JSONResponse({})
+        return {}
 
 
-def create_app(page: Page) -> ASGIApp:
-    """Make the application for one run."""
-    routes = [
-        Route("/", _file("index.html")),
-        Route("/join", _file("join.html")),
-        Route("/events", page.events),
-        Route("/control", page.control, methods=["POST"]),
-        Route("/adversary", page.adversary),
-        Route("/explore", page.explore),
-        Route("/trilateration", page.attack),
-        Route("/city", page.city),
-        Route("/round", page.terms),
-        Route("/upload", page.upload, methods=["POST"]),
-        Route("/letters", page.letters, methods=["POST"]),
-        Mount("/static", StaticFiles(directory=STATIC)),
-    ]
-    loopback = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
-    return Starlette(
-        routes=routes,
-        middleware=[Middleware(_OwnOrders), loopback],
-        exception_handlers={Error: _refusal, Problem: _refusal, msgspec.DecodeError: _refusal},
-    )
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+_Asked = Callable[[Question], Awaitable[dict[str, Any]]]
+_Ordered = Callable[[bytes], Awaitable[dict[str, Any]]]
+
+
+def create_app(page: Page) -> Application:
+    """Return the ASGI application for one run."""
+    questions: dict[str, _Asked] = {
+        "/adversary": page.adversary,
+        "/explore": page.explore,
+        "/trilateration": page.attack,
+        "/city": page.city,
+        "/round": page.terms,
+    }
+    orders: dict[str, _Ordered] = {
+        "/control": page.control,
+        "/upload": page.upload,
+        "/letters": page.letters,
+    }
+
+    async def reply(scope: Scope, receive: Receive, send: Send) -> None:
+        _check_sender(scope)
+        path, method = scope["path"], scope["method"]
+        if method == "POST" and path in orders:
+            body = await read_body(scope, receive, limit=_BODY_LIMIT)
+            await _send_document(send, 200, await orders[path](body))
+        elif method not in {"GET", "HEAD"}:
+            raise Problem("not-found", "this address takes no orders")
+        elif path == "/events":
+            await page.events(scope, receive, send)
+        elif path in questions:
+            await _send_document(send, 200, await questions[path](_question(scope)))
+        else:
+            await _send_file(path, send)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await reply(scope, receive, send)
+        except (Error, Problem, msgspec.DecodeError) as error:
+            await _refuse(send, error)
+
+    return app
 
 
 async def serve_page(
@@ -486,21 +492,50 @@ def policy(tiles: str) -> dict[str, str]:
     return {name: text.replace("TILES", allowed) for name, text in _HEADERS.items()}
 
 
-def _file(name: str) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(_: Request) -> Response:
-        return FileResponse(STATIC / name)
+def _check_sender(scope: Scope) -> None:
+    """Reject requests for another host's name, and orders that another site gives."""
+    host = urlsplit(b"//" + header(scope, b"host")).hostname
+    if host not in {b"127.0.0.1", b"localhost", b"::1"}:
+        raise Problem("malformed", "this page answers at a loopback address only")
+    site = header(scope, b"sec-fetch-site") or b"same-origin"
+    if scope["method"] == "POST" and site not in {b"same-origin", b"none"}:
+        raise Problem("forbidden", "only this page gives orders")
 
-    return answer
+
+def _question(scope: Scope) -> Question:
+    query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+    return msgspec.convert(query, Question, strict=False)
 
 
-async def _refusal(_: Request, error: Exception) -> Response:
+async def _until_left(receive: Receive) -> None:
+    """Wait until the browser closes the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_file(path: str, send: Send) -> None:
+    """Send a file of the page, and none from outside its folder."""
+    name = _PAGES.get(path, path.removeprefix("/static/"))
+    content = None
+    with suppress(OSError, ValueError):
+        file = (STATIC / name.lstrip("/")).resolve()
+        if name != path and file.is_relative_to(STATIC.resolve()):
+            content = await asyncio.to_thread(file.read_bytes)
+    if content is None:
+        raise Problem("not-found", "there is no such page")
+    media = guess_type(name)[0] or "application/octet-stream"
+    media += "; charset=utf-8" if media.startswith("text/") else ""
+    await respond(send, 200, content, media=media.encode())
+
+
+async def _send_document(send: Send, status: int, document: Mapping[str, Any]) -> None:
+    raw = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    await respond(send, status, raw, media=JSON.encode())
+
+
+async def _refuse(send: Send, error: Exception) -> None:
+    """Answer with the sentence of an error, which the page shows."""
     status = 409 if isinstance(error, Error) and not isinstance(error, Misuse) else 400
-    return JSONResponse({"sentence": str(error)}, status)
-
-
-def _body(request: Request) -> Awaitable[bytes]:
-    return read_body(request.scope, request.receive, limit=_BODY_LIMIT)
-
-
-def _question(request: Request) -> Question:
-    return msgspec.convert(dict(request.query_params), Question, strict=False)
+    if isinstance(error, Problem) and error.kind.name in {"forbidden", "not-found"}:
+        status = error.kind.status
+    await _send_document(send, status, {"sentence": str(error)})

@@ -1,1 +1,1 @@
-"""The board as a process: bulletins and letters for everybody to see."""
+"""BOARD: publishes bulletins and letters in a log that only grows."""

@@ -1,4 +1,9 @@
-"""The board's letters: posted by partners, and given page by page, all or those to one address."""
+"""Letters on the board: who may post them, and the pages in which they are returned.
+
+A letter comes after its recipient's contact, which only partners know. The bulletin shows
+addresses to everybody, so without this a stranger could use up the letters that an address may get.
+The board checks the contact and forgets it: it neither shows nor stores it.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -24,23 +29,23 @@ from coatcheck.services.settings import BoardSettings
 from coatcheck.services.web.connections import Wire, read_body
 from coatcheck.services.web.routing import ROUND, Digest, Header, Problem, Reply, Route
 
-# HOUSE-DOC services.board.partners: "Who may write: letters come after their recipient's contact, which only partners were told.\n\nThe bulletin shows addresses to everybody. Without this, a stranger could use up the letters that\nan address may get. The contact is checked and forgotten; it is neither shown nor stored.\n"
-NO_LETTER: Final = "this is no letter of this round, or to nobody in it"
+NO_LETTER: Final = "this is not a letter of this round to an address on its bulletin"
 
 
 def stamped_size(round_: Round) -> int:
-    """Bytes of a letter as it is handed in."""
+    """Return the bytes of a letter with its recipient's contact before it."""
     return round_.suite.contact_size + posting_size(round_)
 
 
 def letters_in(raw: bytes, round_: Round) -> list[bytes]:
-    """Give the letters that a request brings; all are refused if one is not of a partner."""
+    """Return the letters of a request; reject all of them if one is not from a partner."""
     size = stamped_size(round_)
     pieces = [raw[at : at + size] for at in range(0, max(1, len(raw)), size)]
-    return [_of_a_partner(piece, round_) for piece in pieces]
+    return [_checked(piece, round_) for piece in pieces]
 
 
-def _of_a_partner(piece: bytes, round_: Round) -> bytes:
+def _checked(piece: bytes, round_: Round) -> bytes:
+    """Return a letter whose recipient's contact stands before it."""
     at = round_.suite.contact_size
     contact, raw = piece[:at], piece[at:]
     try:
@@ -48,81 +53,89 @@ def _of_a_partner(piece: bytes, round_: Round) -> bytes:
     except Refused:
         raise Problem("malformed", NO_LETTER) from None
     if address_of(round_.suite, contact) != recipient:
-        raise Problem("forbidden", "only partners write: hand in the recipient's contact first")
+        raise Problem(
+            "forbidden",
+            "a letter must follow its recipient's contact, which only partners know",
+        )
     return raw
 
 
 Kind = Literal["terms", "bulletin", "letter"]
-_NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$")
+_NEXT: Final = Header("coatcheck-next", "The place from which the next page begins.", "^[0-9]+$")
 R = TypeVar("R")
 
 
-class Mailed(Protocol):
-    """What is needed of the board."""
+class LetterService(Protocol):
+    """The part of the board's service that the routes of letters use."""
 
     clock: Clock
     settings: BoardSettings
 
-    async def found(self, digest: str) -> Round:
-        """Find a round."""
+    async def find_round(self, digest: str) -> Round:
+        """Return a round by its digest in hex."""
 
     async def read(self, call: Callable[[Board], R]) -> R:
-        """Look at the board."""
+        """Call a function with the board."""
 
     async def show(self, round_: Round, kind: Kind, raw: bytes = b"") -> int:
-        """Have something shown."""
+        """Append something to the log."""
 
 
-async def post(service: Mailed, digest: Digest, wire: Wire) -> Posted:
-    """Show a sealed letter, or several one after the other; again, nothing changes."""
-    round_ = await service.found(digest)
+async def post(service: LetterService, digest: Digest, wire: Wire) -> Posted:
+    """Post one sealed letter or several in a row; the same bytes again change nothing."""
+    round_ = await service.find_round(digest)
     scope, receive, _ = wire
     raw = await read_body(scope, receive, limit=AT_ONCE * stamped_size(round_))
     if service.clock.now() >= round_.terms.expires + service.settings.letters_for:
-        raise Problem("closed", "the time for letters of this round is over")
+        raise Problem("closed", "this round takes letters no longer")
     letters = letters_in(raw, round_)
-    shown = (service.show(round_, "letter", letter) for letter in letters)
-    return Posted((await asyncio.gather(*shown))[0])
+    places = await asyncio.gather(*(service.show(round_, "letter", raw) for raw in letters))
+    return Posted(places[0])
 
 
-async def letters(service: Mailed, digest: Digest, since: Number = 0) -> Reply:
-    """Give a page of the letters from a place on, one after the other; they have one size.
+async def letters(service: LetterService, digest: Digest, since: Number = 0) -> Reply:
+    """Return a page of the letters from a number on, in a row; all have one size.
 
     An empty page is the last.
     """
-    round_ = await service.found(digest)
+    round_ = await service.find_round(digest)
     most = max(1, PAGE // posting_size(round_))
-    found = await service.read(lambda log: log.letters(round_.digest, since=since, most=most))
-    return Reply(b"".join(found), {"coatcheck-next": str(since + len(found))})
+    page = await service.read(lambda log: log.letters(round_.digest, since=since, most=most))
+    return Reply(b"".join(page), {"coatcheck-next": str(since + len(page))})
 
 
 async def own_letters(
-    service: Mailed, digest: Digest, address: Address, since: Number = 0, until: Number = 2**40
+    service: LetterService,
+    digest: Digest,
+    address: Address,
+    since: Number = 0,
+    until: Number = 2**40,
 ) -> Reply:
-    """Give a page of the letters to one address; ask through a relay.
+    """Return a page of the letters to one address; request it through a relay.
 
-    Only those of the first `until` letters of the round. An empty page is the last.
+    Only letters among the first `until` of the round are in it. An empty page is the last.
     """
-    round_, to = await service.found(digest), bytes.fromhex(address)
+    round_, to = await service.find_round(digest), bytes.fromhex(address)
     most = max(1, OWN_PAGE // posting_size(round_))
 
     def page(log: Board) -> list[tuple[int, bytes]]:
-        asked = {"since": since, "until": until, "most": most + 1}
-        return log.letters_to(to, round_.digest, **asked)
+        return log.letters_to(to, round_.digest, since=since, until=until, most=most + 1)
 
-    found = await service.read(page)
-    told = {
-        NUMBERS: ",".join(str(number) for number, _ in found[:most]),
-        MORE: "yes" if len(found) > most else "no",
+    letters = await service.read(page)
+    headers = {
+        NUMBERS: ",".join(str(number) for number, _ in letters[:most]),
+        MORE: "yes" if len(letters) > most else "no",
     }
-    return Reply(b"".join(raw for _, raw in found[:most]), told)
+    return Reply(b"".join(raw for _, raw in letters[:most]), headers)
 
 
 MAIL: Final = (
     Route(
         *("GET", f"{ROUND}/letters/{{address}}", own_letters),
         sends=(
-            Header(NUMBERS, "The number of each letter among those of the round.", "^[0-9,]*$"),
+            Header(
+                NUMBERS, "The number of each letter among all letters of the round.", "^[0-9,]*$"
+            ),
             Header(MORE, "Whether there are more.", "^(yes|no)$"),
         ),
         relayed=True,
@@ -135,4 +148,4 @@ MAIL: Final = (
         relayed=True,
     ),
 )
-"""What the board serves of it."""
+"""The routes of letters."""

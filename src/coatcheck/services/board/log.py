@@ -1,7 +1,10 @@
-"""The board's log under the eyes of witnesses: its checkpoint as a signed note, with cosignatures.
+"""What the board proves about its log: checkpoints, proofs, tiles and witness cosignatures.
 
-The board hands every new checkpoint to the witnesses of its settings. A witness that is away delays
-nobody but the people who demand its word. SPEC section 18.
+The checkpoint is the board's signature over everything that it has shown. Proofs show that the log
+has something, and that it only grew (SPEC section 9). Tiles serve the log as any transparency log
+does; they never change, so that caches may keep them. `Watched` submits every new checkpoint to the
+witnesses of the settings; a witness that does not answer delays only people who demand it (section
+18).
 """
 
 import asyncio
@@ -33,64 +36,71 @@ from coatcheck.services.settings import BoardSettings, Keyring
 from coatcheck.services.web.client import HttpClient, body_of
 from coatcheck.services.web.routing import ROUND, TEXT, Digest, Header, Problem, Reply, Route
 
-# HOUSE-DOC services.board.proofs: 'What the board proves of its log: a signed checkpoint, that it has something, that it only grew.\n\nSPEC section 9.\n'
 R = TypeVar("R")
 
 
-class Proves(Protocol):
-    """What is needed of the board."""
+class LogService(Protocol):
+    """The part of the board's service that the log uses."""
 
     seen: Seen
+    keyring: Keyring
+    leadership: Leadership
+    watched: "Watched"
 
-    async def found(self, digest: str) -> Round:
-        """Find a round."""
+    async def find_round(self, digest: str) -> Round:
+        """Return a round by its digest in hex."""
 
     async def read(self, call: Callable[[Board], R]) -> R:
-        """Look at the board."""
+        """Call a function with the board."""
 
     def check_size(self, size: int = 0) -> None:
-        """Refuse to prove what is not there, or not known here."""
+        """Reject a size that the log does not have, or that this process cannot know."""
 
 
-async def checkpoint(service: Proves) -> Reply:
-    """Give the board's signature over everything it has shown."""
+# -- checkpoints and proofs
+
+
+async def checkpoint(service: LogService) -> Reply:
+    """Return the newest checkpoint: the board's signature over all that it has shown."""
     service.check_size()
     return Reply(service.seen.checkpoint)
 
 
-async def inclusion(service: Proves, place: Number, size: Number) -> Proof:
-    """Prove that a place is under the checkpoint of this size."""
+async def inclusion(service: LogService, place: Number, size: Number) -> Proof:
+    """Prove that a place of the log is under the checkpoint of this size."""
     service.check_size(size)
     if place >= size:
-        raise Problem("not-found", "this place is not among the first ones asked for")
+        raise Problem("not-found", "`place` must be below `size`")
     path = await service.read(lambda log: log.inclusion(place, size=size))
     return Proof(path=[step.hex() for step in path])
 
 
-async def consistency(service: Proves, old: Number, new: Number) -> Proof:
-    """Prove that the log only grew between two sizes."""
+async def consistency(service: LogService, old: Number, new: Number) -> Proof:
+    """Prove that the log of one size continues the log of a smaller size."""
     service.check_size(new)
     if not 1 <= old <= new:
-        raise Problem("unprocessable", "the old size is at least 1 and at most the new one")
+        raise Problem("unprocessable", "`old` must be from 1 to `new`")
     path = await service.read(lambda log: log.consistency(old, new=new))
     return Proof(path=[step.hex() for step in path])
 
 
-async def log_path(service: Proves, place: int, *, size: int, seen: Seen) -> bytes:
-    """Prove a place of the log under a checkpoint of this size, or 0 for what is seen."""
+async def log_path(service: LogService, place: int, *, size: int, seen: Seen) -> bytes:
+    """Return the proof of a place under the checkpoint of a size; 0 stands for the newest one."""
     service.check_size(size)
     under = size or seen.size
     if place >= under:
-        raise Problem("unavailable", "this is not under that checkpoint yet")
+        raise Problem(
+            "unavailable", "this is not under that checkpoint yet; retry with a newer one"
+        )
     return b"".join(await service.read(lambda log: log.inclusion(place, size=under)))
 
 
-async def logged(service: Proves, digest: Digest, size: Number = 0) -> Logged:
-    """Prove that the log has the terms of a round; whoever joins asks before.
+async def logged(service: LogService, digest: Digest, size: Number = 0) -> Logged:
+    """Prove that the log has the terms of a round; clients ask before they join.
 
-    The proof is under the log's first `size` places, or under all of them.
+    The proof is under the checkpoint of this size, or under the newest one.
     """
-    seen, round_ = service.seen, await service.found(digest)
+    seen, round_ = service.seen, await service.find_round(digest)
     record = await service.read(lambda log: log.record(round_.digest))
     if record is None:
         raise Problem("not-found", "the terms of this round are not in the log")
@@ -104,9 +114,10 @@ PROOFS: Final = (
     Route("GET", "/proofs/inclusion", inclusion, problems=(404, 503), relayed=True),
     Route("GET", "/proofs/consistency", consistency, problems=(404, 503), relayed=True),
 )
-"""What the board serves of it."""
+"""The routes of checkpoints and proofs."""
 
-# HOUSE-DOC services.board.tiles: "The board's log as tiles, for whoever follows it as they follow any transparency log.\n\nHashes and entries are on the board's shelf. A tile shows what is on the disk and never\nchanges, so that caches may keep it. SPEC section 18.\n"
+# -- tiles
+
 Level = Annotated[str, Meta(description="A level from 0 on, or `entries`.", max_length=8)]
 Place = Annotated[
     str, Meta(description="`x001/x234/067`, or `067.p/WIDTH` for a partial one.", max_length=40)
@@ -114,25 +125,17 @@ Place = Annotated[
 _KEPT: Final = {"cache-control": "public, max-age=31536000, immutable"}
 
 
-class Tiled(Protocol):
-    """What is needed of the board."""
-
-    seen: Seen
-    leadership: Leadership
-
-    async def read(self, call: Callable[[Board], R]) -> R:
-        """Look at the board."""
-
-
-async def tile(service: Tiled, level: Level, place: Place) -> Reply:
-    """Give a tile of the log (C2SP tlog-tiles): 256 hashes or entries, or fewer at its end."""
+async def tile(service: LogService, level: Level, place: Place) -> Reply:
+    """Return a tile of the log (C2SP tlog-tiles): 256 hashes or entries, or fewer at its end."""
     service.leadership.check()
     try:
         name = TileName.read(level, place)
     except Malformed as error:
         raise Problem("not-found", str(error)) from None
     if not name.is_in(service.seen.size):
-        raise Problem("not-found", f"the log has {service.seen.size} places: no such tile yet")
+        raise Problem(
+            "not-found", f"the log has {service.seen.size} places, so this tile does not exist yet"
+        )
     if name.level is None:
         leaves = await service.read(lambda log: log.leaves(name.start, name.end))
         return Reply(write_entries(leaves), _KEPT)
@@ -146,63 +149,56 @@ TILES: Final = (
         problems=(404, 503),
     ),
 )
-"""What the board serves of it."""
+"""The routes of tiles."""
+
+# -- cosignatures of witnesses
 
 _PATIENCE: Final = 5.0
-"""Seconds for which a checkpoint waits for all its cosignatures before a newer one is made."""
+"""Seconds that a checkpoint waits for all its cosignatures before a newer one is submitted."""
 _SIZE: Final = re.compile(rb"([0-9]{1,18})\n?")
-
-
-class Shows(Protocol):
-    """What is needed of the board."""
-
-    seen: Seen
-    keyring: Keyring
-
-    async def read(self, call: Callable[[Board], R]) -> R:
-        """Look at the board."""
 
 
 @dataclass
 class _Newest:
-    """The checkpoint that witnesses are asked for: a note that gathers their cosignatures."""
+    """The checkpoint that was submitted to the witnesses, as a note that collects cosignatures."""
 
     note: Note
     size: int
     since: float
-    asked: set[str] = field(default_factory=set)
-    done: set[str] = field(default_factory=set)
+    pending: set[str] = field(default_factory=set)
+    cosigned: set[str] = field(default_factory=set)
 
     @property
     def is_over(self) -> bool:
-        """Whether all who were asked have answered, or it was waited for them for long enough."""
-        return not self.asked or time.monotonic() - self.since >= _PATIENCE
+        """Whether all witnesses have answered, or have had enough time to."""
+        return not self.pending or time.monotonic() - self.since >= _PATIENCE
 
 
 class Watched:
-    """The latest checkpoint as a note, with the cosignatures that it has.
+    """The latest checkpoint as a signed note, with the cosignatures that it has.
 
-    *Guarantee:* what a witness answers is shown if it is a good cosignature of its own, so no
-    witness can spoil a note. One that is silent delays the next checkpoint once, by `_PATIENCE`.
+    *Guarantee:* the board shows an answer of a witness only if it is a valid cosignature of that
+    witness, so no witness can spoil a note. A silent one delays the next checkpoint once, by
+    `_PATIENCE`.
     """
 
-    def __init__(self, board: Shows, settings: BoardSettings) -> None:
+    def __init__(self, board: LogService, settings: BoardSettings) -> None:
         self._board = board
         self._settings = settings
         self._signing = board.keyring.current.signing
         self._sizes = dict.fromkeys(settings.witnesses, 0)
         self._keys: dict[str, NoteKey] = {}
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self.forget()
 
     def forget(self) -> None:
-        """Forget what was cosigned, and begin with what the board shows now."""
+        """Drop all notes, and begin with what the board shows now."""
         self._newest: _Newest | None = None
         self._note: Note | None = None
 
     @property
     def note(self) -> Note:
-        """The last one that a witness cosigned; if there is none, the newest."""
+        """The last note that a witness cosigned; if there is none, the newest checkpoint."""
         return self._note or self._fresh(self._board.seen)
 
     def _fresh(self, seen: Seen) -> Note:
@@ -211,110 +207,103 @@ class Watched:
         text = LogCheckpoint(key.name, point.size, point.root).write()
         return Note(text).signed(key, self._signing.sign)
 
-    async def look(self, peers: HttpClient) -> None:
-        """Have a checkpoint that is new cosigned; whoever was away is asked again.
+    async def collect(self, peers: HttpClient) -> None:
+        """Submit a new checkpoint to the witnesses, and an old one to those that did not answer.
 
-        It is waited for them a little, so that one note gets the words of all that are well.
+        Wait for them a little, so that one note gets the cosignatures of all that work.
         """
         newest, seen = self._newest, self._board.seen
         if newest is None or (seen.size != newest.size and newest.is_over):
             newest = self._newest = _Newest(self._fresh(seen), seen.size, time.monotonic())
-        begun = [
+        tasks = [
             self._begin(url, newest, peers)
             for url in self._sizes
-            if url not in newest.done and url not in self._asking
+            if url not in newest.cosigned and url not in self._tasks
         ]
-        if begun:
-            await asyncio.wait(begun, timeout=_PATIENCE)
+        if tasks:
+            await asyncio.wait(tasks, timeout=_PATIENCE)
 
     def _begin(self, url: str, newest: _Newest, peers: HttpClient) -> "asyncio.Task[None]":
         task = asyncio.create_task(self._ask(url, newest, peers))
-        self._asking[url] = task
-        newest.asked.add(url)
+        self._tasks[url] = task
+        newest.pending.add(url)
 
         def ended(_: object) -> None:
-            newest.asked.discard(url)
-            self._asking.pop(url, None)
+            newest.pending.discard(url)
+            self._tasks.pop(url, None)
 
         task.add_done_callback(ended)
         return task
 
     async def close(self) -> None:
-        """Ask nobody any more."""
-        for task in (asking := list(self._asking.values())):
+        """Cancel all submissions."""
+        for task in (tasks := list(self._tasks.values())):
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, url: str, newest: _Newest, peers: HttpClient) -> None:
-        """Have a witness cosign, and put its word under the note at once."""
+        """Submit the checkpoint to a witness, and add its cosignature to the note at once."""
         try:
-            where, key = await self._known(url, peers)
-            lines = await self._cosigned(url, where, newest, peers)
-            made = _held(newest.note.text, lines, key)
+            address, key = await self._key_of(url, peers)
+            lines = await self._submit(url, address, newest, peers)
+            cosignature = _valid(newest.note.text, lines, key)
         except Error:
-            return  # it is away, or is no witness: nobody else waits for it
-        if not made:
+            return  # it does not answer, or is not a witness: nothing waits for it
+        if not cosignature:
             self._keys.pop(url, None)  # it may have another key by now
             return
-        newest.done.add(url)
-        newest.note = Note(newest.note.text, (*newest.note.signatures, *made))
+        newest.cosigned.add(url)
+        newest.note = Note(newest.note.text, (*newest.note.signatures, *cosignature))
         if newest is self._newest:
             self._note = newest.note
 
-    async def _known(self, url: str, peers: HttpClient) -> tuple[str, NoteKey]:
-        """Give a witness's address and its key, by the settings or as the witness tells it.
+    async def _key_of(self, url: str, peers: HttpClient) -> tuple[str, NoteKey]:
+        """Return a witness's address and key, from the settings or from the witness itself.
 
-        It need not be trusted: whoever tells another's key cannot cosign with it.
+        Its answer need not be trusted: a witness that names another's key cannot cosign with it.
         """
-        where, _, told = self._settings.value(url).partition(" ")
-        if told:
-            return where, NoteKey.read(told)
+        address, _, key = self._settings.value(url).partition(" ")
+        if key:
+            return address, NoteKey.read(key)
         if url not in self._keys:
-            answer = await peers.exchange("GET", f"{where}/key")
-            self._keys[url] = NoteKey.read(body_of(where, answer).decode("utf-8", "replace"))
-        return where, self._keys[url]
+            answer = await peers.exchange("GET", f"{address}/key")
+            self._keys[url] = NoteKey.read(body_of(address, answer).decode("utf-8", "replace"))
+        return address, self._keys[url]
 
     async def _path(self, old: int, new: int) -> list[bytes]:
         if not 0 < old < new:
             return []
         return await self._board.read(lambda log: log.consistency(old, new=new))
 
-    async def _cosigned(
-        self, url: str, where: str, newest: _Newest, peers: HttpClient
+    async def _submit(
+        self, url: str, address: str, newest: _Newest, peers: HttpClient
     ) -> tuple[tuple[str, bytes, bytes], ...]:
-        """Hand a checkpoint to a witness, from the size on that the witness has."""
+        """Submit a checkpoint to a witness, with the proof from the size that the witness has."""
         for _ in range(2):
             old = self._sizes[url]
             path = await self._path(old, newest.size)
             body = Submission(old, tuple(path), newest.note).write()
-            answer = await peers.exchange("POST", f"{where}/add-checkpoint", body)
+            answer = await peers.exchange("POST", f"{address}/add-checkpoint", body)
             if answer.status == 200:
                 self._sizes[url] = newest.size
                 return read_lines(answer.body)
-            told = _SIZE.fullmatch(answer.body)
-            if answer.status != 409 or not told or int(told[1]) > newest.size:
+            size = _SIZE.fullmatch(answer.body)
+            if answer.status != 409 or not size or int(size[1]) > newest.size:
                 break
-            self._sizes[url] = int(told[1])
+            self._sizes[url] = int(size[1])
         return ()
 
 
-def _held(
+def _valid(
     text: str, lines: tuple[tuple[str, bytes, bytes], ...], key: NoteKey
 ) -> tuple[tuple[str, bytes, bytes], ...]:
-    """Give the cosignature of a key among lines, if it holds; all others are ignored (C2SP)."""
+    """Return the cosignature of a key among lines if it is valid; ignore all others (C2SP)."""
     own = tuple(line for line in lines if line[:2] == (key.name, key.id))[:1]
     return own if key.kind == COSIGNATURE and Note(text, own).signers([key]) else ()
 
 
-class _Board(Protocol):
-    """A board's service."""
-
-    watched: Watched
-    leadership: Leadership
-
-
-async def note(service: _Board) -> Reply:
-    """Give the checkpoint as a signed note (C2SP), with the witnesses' cosignatures."""
+async def note(service: LogService) -> Reply:
+    """Return the checkpoint as a signed note (C2SP), with the witnesses' cosignatures."""
     service.leadership.check()
     return Reply(service.watched.note.write())
 
@@ -323,4 +312,4 @@ WATCHED: Final = (
     Route("GET", "/log/checkpoint", note, media=TEXT, problems=(503,), relayed=True),
     *TILES,
 )
-"""What the board serves of its log for witnesses and whoever else follows it."""
+"""The routes of the log as a transparency log."""

@@ -1,7 +1,7 @@
-"""The board as a service: bulletins and letters for everybody, in a log that only grows.
+"""HTTP handlers and route table of the board: bulletins and letters, in a log that only grows.
 
-Shows what is on its disk and nothing else: a checkpoint never covers what a crash could take
-back. Opens nothing. SPEC section 9.
+The board shows only what is on its disk: a checkpoint never covers what a crash could take back. It
+can open no seal. SPEC section 9.
 """
 
 import asyncio
@@ -49,22 +49,23 @@ from coatcheck.services.web.routing import (
 
 _KEPT: Final = Header("cache-control", "A bulletin never changes.")
 _KNOWN: Final = 64
-"""How many rounds' terms are held."""
+"""Number of rounds whose terms are held in memory."""
 _LISTED: Final = 100
+"""Number of rounds in a list."""
 _HELD: Final = 1 << 20
-"""Bytes of a bulletin up to which no file is needed while it arrives."""
+"""Bytes of a bulletin up to which it is held in memory while it arrives."""
 Item = tuple[Round, Kind, bytes]
-"""A round, and what is to be shown of it: its terms, the heading of a staged end, or a letter."""
+"""A round, and what to append for it: its terms, the heading of a staged outcome, or a letter."""
 Placed = tuple[int, bool]
-"""A place in the log, and whether something new stands there."""
+"""A place in the log, and whether it is new."""
 R = TypeVar("R")
 
 
 class BoardService(Service[BoardSettings, BoardStore]):
-    """One board for many rounds.
+    """A board for many rounds.
 
-    Everything is on its shelf. Memory holds the newest checkpoint and what was asked for last, so
-    it does not grow with rounds, entries or letters.
+    Everything is in its key-value store. Memory holds the newest checkpoint and what was requested
+    last, so it does not grow with rounds, entries or letters.
     """
 
     role = "board"
@@ -85,13 +86,13 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     # -- rounds
 
-    async def found(self, digest: str) -> Round:
-        """Find a round that was admitted, by its digest in hex."""
+    async def find_round(self, digest: str) -> Round:
+        """Return a round that was admitted, by its digest in hex."""
         raw = bytes.fromhex(digest)
         if raw not in self._known:
             signed = await asyncio.to_thread(self.store.signed, raw)
             if signed is None:
-                raise self.absent("this board has no such round")
+                raise self.absent("this board has no round with this digest")
             self._know(read_terms(read_signed(signed).document.encode()))
         self._known.move_to_end(raw)
         return self._known[raw]
@@ -102,21 +103,20 @@ class BoardService(Service[BoardSettings, BoardStore]):
             self._known.popitem(last=False)
 
     async def read(self, call: Callable[[Board], R]) -> R:
-        """Look at the board, as it is at one moment, off the event loop."""
+        """Call a function with a snapshot of the board, in a thread."""
         try:
             return await asyncio.to_thread(self.look, call)
         except NotShown:
-            text = "this round has not ended yet: ask again later"
-            raise Problem("not-found", text) from None
+            raise Problem("not-found", "this round has no outcome yet; retry later") from None
 
     async def list_rounds(self) -> list[BoardRoundStatus]:
-        """List the newest rounds, a hundred at most."""
+        """Return the newest rounds, at most a hundred."""
         newest = await asyncio.to_thread(self.store.newest, _LISTED)
         return [await self.round_status(digest.hex()) for digest in newest]
 
     async def round_status(self, digest: Digest) -> BoardRoundStatus:
-        """Say what the board has of a round."""
-        round_ = await self.found(digest)
+        """Return what the board has of a round."""
+        round_ = await self.find_round(digest)
         record = await self.read(lambda log: log.record(round_.digest))
         shown, letters = (False, 0) if record is None else (record.end is not None, record.letters)
         return BoardRoundStatus(
@@ -124,14 +124,17 @@ class BoardService(Service[BoardSettings, BoardStore]):
         )
 
     async def admit(self, digest: Digest, body: SignedTerms) -> BoardRoundStatus:
-        """Log the terms of a round of a known server, which everybody signed; again, no change."""
+        """Log terms that all parties signed, of a trusted server; a second time changes nothing."""
         round_ = verify_signatures(body)
         if round_.digest.hex() != digest:
-            raise Problem("malformed", "these terms are of another round than the address says")
+            raise Problem("malformed", "the digest of these terms is not the one in the address")
         if bytes.fromhex(round_.terms.server.verifying) not in self.trusted:
-            raise Problem("forbidden", "this board does not know the server of these terms")
+            raise Problem(
+                "forbidden",
+                "this board does not trust the server's key; its operator can add it to `trusted`",
+            )
         if not self.keyring.has(round_.terms.board.verifying):
-            raise Problem("refused", "these terms name another board")
+            raise Problem("refused", "the terms name the key of another board")
         check_entry(round_.terms.board, url=self.url)
         await self.write(self.store.admit, round_.digest, write_signed(body))
         self._know(round_)
@@ -142,25 +145,25 @@ class BoardService(Service[BoardSettings, BoardStore]):
     # -- bulletins and letters
 
     async def publish(self, digest: Digest, wire: Wire) -> Nothing:
-        """Show the bulletin of a round, which its server delivers; again, nothing changes."""
-        round_, limit = await self.found(digest), self.settings.batch_limit
+        """Publish the bulletin of a round, from its server; a second time changes nothing."""
+        round_, limit = await self.find_round(digest), self.settings.batch_limit
         sender = round_.terms.server.verifying
         with SpooledTemporaryFile(max_size=_HELD, dir=self.settings.folder) as file:
             await spool_delivery(
                 wire, digest=round_.digest, sender=sender, limit=limit, into=cast("BinaryIO", file)
             )
-            await self._end(round_, cast("Source", file))
+            await self._publish(round_, cast("Source", file))
         return Nothing()
 
     async def take_end(self, digest: Digest, wire: Wire) -> Nothing:
-        """Show that a round was given up, as its signature says; again, nothing changes."""
-        round_, (scope, receive, _) = await self.found(digest), wire
+        """Publish the signed outcome of an abandoned round; a second time changes nothing."""
+        round_, (scope, receive, _) = await self.find_round(digest), wire
         limit = heading_size(len(round_.terms.groups), len(round_.terms.shufflers))
-        await self._end(round_, io.BytesIO(await read_body(scope, receive, limit=limit)))
+        await self._publish(round_, io.BytesIO(await read_body(scope, receive, limit=limit)))
         return Nothing()
 
-    async def _end(self, round_: Round, source: Source) -> None:
-        """Check an end and stage it, and then have it shown; one after the other."""
+    async def _publish(self, round_: Round, source: Source) -> None:
+        """Verify and stage an outcome, then append its heading; one outcome after the other."""
         self.leadership.check()
         async with self._ending:
             heading = await asyncio.to_thread(self.stage, round_, source)
@@ -168,40 +171,40 @@ class BoardService(Service[BoardSettings, BoardStore]):
             await self.show(round_, "bulletin", heading.encode())
 
     async def bulletin(self, digest: Digest) -> Reply:
-        """Give the whole bulletin: whoever fetches all of it tells nothing about themselves."""
-        found = (await self.found(digest)).digest
+        """Return the whole bulletin; to fetch all of it shows nothing about the reader."""
+        raw = (await self.find_round(digest)).digest
 
         async def part(start: int, end: int) -> bytes:
-            return await self.read(lambda log: log.part(found, start, end))
+            return await self.read(lambda log: log.part(raw, start, end))
 
-        size = await self.read(lambda log: log.length(found))
-        kept = {"cache-control": "public, max-age=31536000, immutable"}
-        return Long(headers=kept, size=size, read=part)
+        size = await self.read(lambda log: log.length(raw))
+        cached = {"cache-control": "public, max-age=31536000, immutable"}
+        return Long(headers=cached, size=size, read=part)
 
     async def heading(self, digest: Digest) -> Reply:
-        """Give the signed head of a bulletin: the outcome of the round in numbers."""
-        found = (await self.found(digest)).digest
-        return Reply(await self.read(lambda log: log.heading(found)))
+        """Return the signed heading of a bulletin: the outcome of the round in numbers."""
+        raw = (await self.find_round(digest)).digest
+        return Reply(await self.read(lambda log: log.heading(raw)))
 
     async def entry(
         self, digest: Digest, group: Group, address: Address, size: Number = 0
     ) -> Entry:
-        """Give one entry with its proof; asking shows which one you want: ask through a relay.
+        """Return one entry with its proof; request it through a relay, as the request names it.
 
-        The proof is under the log's first `size` places, or under all of them.
+        The proof is under the checkpoint of this size, or under the newest one.
         """
-        of, seen, wanted = (await self.found(digest)).digest, self.seen, bytes.fromhex(address)
+        raw, seen = (await self.find_round(digest)).digest, self.seen
 
         def look(log: Board) -> tuple[tuple[bytes, int, list[bytes]], bytes, int]:
-            found = log.entry(of, group=group, address=wanted)
-            return found, log.heading(of), log.place(of)
+            entry = log.entry(raw, group=group, address=bytes.fromhex(address))
+            return entry, log.heading(raw), log.place(raw)
 
         try:
-            (found, place, path), heading, log_place = await self.read(look)
+            (entry, place, path), heading, log_place = await self.read(look)
         except Refused as refused:
             raise Problem("not-found", str(refused)) from None
         return Entry(
-            entry=found,
+            entry=entry,
             place=place,
             path=b"".join(path),
             heading=heading,
@@ -211,35 +214,39 @@ class BoardService(Service[BoardSettings, BoardStore]):
         )
 
     async def place(self, digest: Digest) -> int:
-        """Give the place of a round's heading in the log."""
-        found = (await self.found(digest)).digest
-        return await self.read(lambda log: log.place(found))
+        """Return the place of a round's heading in the log."""
+        raw = (await self.find_round(digest)).digest
+        return await self.read(lambda log: log.place(raw))
 
     def check_size(self, size: int = 0) -> None:
-        """Answer only while this process leads: an older log would look like one that shrank."""
+        """Reject a size that the log does not have; a standby's log could seem to have shrunk."""
         if not self.leadership.leads:
-            raise Problem("unavailable", "this process stands by, and does not know the log")
+            raise Problem(
+                "unavailable", "this process is a standby and cannot serve the log; retry"
+            )
         if size > self.seen.size:
-            raise Problem("not-found", f"the log has {self.seen.size} places")
+            raise Problem("not-found", f"the log has only {self.seen.size} places")
 
-    # -- what happens by itself
+    # -- appending, and background steps
 
     async def show(self, round_: Round, kind: Kind, raw: bytes = b"") -> int:
-        """Have something shown; its place in the log."""
+        """Append something to the log, and return its place there."""
         self.leadership.check()
-        found = await self.commits.add((round_, kind, raw))
-        if isinstance(found, Crowded):
-            raise Problem("refused", "this address has all the letters that a round allows it")
-        if isinstance(found, NotShown):
-            raise Problem("closed", "letters begin when the bulletin is there")
-        if isinstance(found, Error):
-            raise Problem("malformed", NO_LETTER) if kind == "letter" else found
-        place, fresh = found
+        result = await self.commits.add((round_, kind, raw))
+        if isinstance(result, Crowded):
+            detail = "this address has reached the round's limit of letters; no more are accepted"
+            raise Problem("refused", f"{detail} for it")
+        if isinstance(result, NotShown):
+            detail = "letters are accepted only after the bulletin is published; retry then"
+            raise Problem("closed", detail)
+        if isinstance(result, Error):
+            raise Problem("malformed", NO_LETTER) if kind == "letter" else result
+        place, fresh = result
         self.metrics.taken.labels(kind if fresh else "known").inc()
         return place
 
     async def end(self) -> None:
-        """Let go of what the service holds."""
+        """Close connections and the store."""
         await self.watched.close()
         await self._peers.close()
         await super().end()
@@ -247,49 +254,50 @@ class BoardService(Service[BoardSettings, BoardStore]):
     async def load(self) -> None:
         """Read the size of the log, when this process begins to lead.
 
-        What was cosigned when it last led may be older than what another process has shown since.
+        Notes from when it last led may be older than what another process has shown since.
         """
         await asyncio.to_thread(self.load_seen)
         self.watched.forget()
 
     async def step(self) -> None:
-        """Hand what is new to the witnesses, and count what is here and what waits."""
-        await self.watched.look(self._peers)
+        """Submit a new checkpoint to the witnesses, and set the metrics."""
+        await self.watched.collect(self._peers)
         self.metrics.waiting.set(self.commits.waiting)
         logged, ended = await self.read(Board.tally)
         self.metrics.rounds.labels("admitted").set(logged)
         self.metrics.rounds.labels("shown").set(ended)
 
-    # -- off the event loop
+    # -- in threads
 
     def look(self, call: Callable[[Board], R]) -> R:
-        """Look at the board, as it is at one moment."""
-        with self.store.reading() as shelf:
-            return call(self._board(shelf, cache=self._tiles))
+        """Call a function with a snapshot of the board."""
+        with self.store.reading() as values:
+            return call(self._board(values, cache=self._tiles))
 
-    def _board(self, shelf: KeyValueStore, cache: TileCache | None = None) -> Board:
-        # Who writes caches nothing: a transaction that fails takes its tiles back.
+    def _board(self, values: KeyValueStore, cache: TileCache | None = None) -> Board:
+        # No cache while writing: a transaction that fails takes its tiles back.
         each = self.settings.letters_each
-        return Board(sign=self._sign, check=_check, letters_each=each, shelf=shelf, cache=cache)
+        return Board(sign=self._sign, check=_check, letters_each=each, shelf=values, cache=cache)
 
     def load_seen(self) -> None:
-        """Sign what is on the disk, which may be seen."""
+        """Sign a checkpoint of what is on the disk."""
         self.seen = self.look(lambda log: Seen(len(log), log.checkpoint()))
 
     def stage(self, round_: Round, source: Source) -> Heading:
-        """Check an end, and put its entries where nobody sees them yet."""
-        with self.store.staging(self.leadership.fence) as shelf:
-            return self._board(shelf).stage(source, round_)
+        """Verify an outcome, and store its entries where no request reads them yet."""
+        with self.store.staging(self.leadership.fence) as values:
+            return self._board(values).stage(source, round_)
 
     def commit(self, items: Sequence[Item]) -> list[Placed | Error]:
-        """Check a group, write it, and only then let it be seen.
+        """Append a group of items in one transaction, and only then sign a checkpoint of them.
 
-        *Guarantee:* no checkpoint covers what is not on the disk; what is refused costs itself.
+        *Guarantee:* no checkpoint covers what is not on the disk. An item that is rejected does not
+        affect the others.
         """
         clock.reach("board.write")
         results: list[Placed | Error] = []
-        with self.store.shelving(self.leadership.fence) as shelf:
-            log = self._board(shelf)
+        with self.store.shelving(self.leadership.fence) as values:
+            log = self._board(values)
             before = len(log)
             for item in items:
                 size = len(log)
@@ -301,11 +309,11 @@ class BoardService(Service[BoardSettings, BoardStore]):
             seen = self.seen
             if len(log) > before:
                 log.save()
-            # Also what a commit before this one wrote, if the answer to it was lost.
+            # Covers also an earlier commit whose answer was lost.
             if len(log) > seen.size:
                 seen = Seen(len(log), log.checkpoint())
         clock.reach("board.written")
-        if seen.size > self.seen.size:  # it may have been read anew meanwhile, and never shrinks
+        if seen.size > self.seen.size:  # `load` may have set a newer one meanwhile
             self.seen = seen
         return results
 
