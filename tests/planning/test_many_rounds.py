@@ -137,9 +137,9 @@ def test_mistakes_get_a_sentence() -> None:
     group = {"all": Group(LINE, 3_000, corrupted=5)}
     with pytest.raises(Misuse, match="sampling='coins'"):
         plan(group, epsilon=1.0, delta=1e-6, rate=0.5, sampling="secret")
-    with pytest.raises(Misuse, match="coins or by a secret"):
+    with pytest.raises(Misuse, match="'coins' or 'secret'"):
         plan(group, epsilon=1.0, delta=1e-6, rate=0.5, sampling="known")  # type: ignore[arg-type]
-    with pytest.raises(Misuse, match="own law"):
+    with pytest.raises(Misuse, match="need method"):
         plan(group, epsilon=1.0, delta=1e-6, rounds=3, method="generic")
     with pytest.raises(Misuse, match="must be at least 1"):
         plan(group, epsilon=1.0, delta=1e-6, rounds=0)

@@ -92,8 +92,8 @@ def test_corrupted_people_make_candidates_cost_something() -> None:
 
 
 def test_what_cannot_settle_is_told() -> None:
-    """A task without candidates has nothing to settle."""
-    with pytest.raises(Misuse, match="nothing to settle"):
+    """A task without candidates has no candidates to settle."""
+    with pytest.raises(Misuse, match="no candidates to settle"):
         forecast(planned(), replace(TASK, candidates=1))
 
 
