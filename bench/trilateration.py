@@ -6,7 +6,7 @@ from coatcheck.demo import city
 from coatcheck.demo.scenarios import make_scenario
 from coatcheck.demo.trilateration import WITHIN, Rounds, Trilaterator
 from coatcheck.entropy import seeded
-from coatcheck.tasks.contract import measured
+from coatcheck.tasks.contract import scaled
 
 PEOPLE, TRIALS, TOGETHER = 400, 10, 20
 
@@ -14,7 +14,7 @@ PEOPLE, TRIALS, TOGETHER = 400, 10, 20
 def main() -> int:
     """Print the share of people found within 100 m; 1 if it is above the bound."""
     rounds = Rounds(make_scenario("nearby", people=PEOPLE, epsilon=1.0), people=PEOPLE - 1)
-    attacker = Trilaterator(rounds, measured(city.places(3_000, entropy=77), rounds.scale))
+    attacker = Trilaterator(rounds, scaled(city.places(3_000, entropy=77), rounds.scale))
     print("rounds  without names   bound  signed with names   bound")
     missed = 0
     for count in (1, 2, 4):

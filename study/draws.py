@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck import Prior, seeded
-from coatcheck.randomizers.density import LEARNED, believed
+from coatcheck.randomizers.density import LEARNED, batch_belief
 from coatcheck.tasks import Belief
 from study.conventions import GLOBAL_BUDGETS, LOCAL_BUDGETS, SQUARE, Design
 from study.sheets import Row
@@ -72,7 +72,7 @@ def draw_groups(
 def _belief(values: Floats, made: Design, seed: int, prior: Prior | None) -> Belief:
     """Say what a server believes of the values behind the same reports."""
     reports = made.randomizer.randomize(values, seeded(seed))
-    kinds, weights, places = believed(made.randomizer, reports, prior=prior)
+    kinds, weights, places = batch_belief(made.randomizer, reports, prior=prior)
     return Belief(kinds, weights, SQUARE.from_unit(places))
 
 

@@ -12,7 +12,7 @@ from coatcheck.accounting.laws import AnyLdp, OwnCoin
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import CoinResponse, Randomizer, SphereResponse
 from coatcheck.randomizers.baselines import PrivUnit
-from coatcheck.randomizers.composed import speaker
+from coatcheck.randomizers.composed import without_coin
 
 Way = Literal["reports", "law", "central", "none", "alone"]
 ROUNDS: Final = 80
@@ -94,7 +94,7 @@ def mechanism(
         rate=rate,
         sampling=sampling,
     )["people"].randomizer
-    part = speaker(made)
+    part = without_coin(made)
     if not isinstance(part, SphereResponse):
         raise Misuse(f"whole gradients are planned with sphere response, not {part.name}")
     whole = replace(part, domain=Ball(radius=1.0, p=2, dimension=dimension))
@@ -149,7 +149,7 @@ def planned(recipe: Recipe, dimension: int) -> Randomizer:
         epsilon = any_epsilon(**settings, rounds=recipe.rounds)
         return SphereResponse(domain=ball, epsilon=epsilon, turns=recipe.turns)
     made = mechanism(dimension, **settings, rounds=recipe.rounds, sampling=recipe.sampling)
-    part = speaker(made)
+    part = without_coin(made)
     if not isinstance(part, SphereResponse):
         raise Misuse(f"whole gradients are planned with sphere response, not {part.name}")
     turned = replace(part, turns=recipe.turns)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from coatcheck import Ball, seeded
 from coatcheck.entropy import Entropy
 from coatcheck.randomizers import CoinResponse, Randomizer, SphereResponse
-from coatcheck.randomizers.composed import speaker
+from coatcheck.randomizers.composed import without_coin
 from coatcheck.tasks.learning import Descent, clipped
 from study import models
 from study.bulk import Bulk
@@ -125,7 +125,7 @@ def _mean(
     entropy: Entropy,
 ) -> Floats:
     """Return a mean of clipped vectors in the way of a row."""
-    part = speaker(planned(recipe, dimension))
+    part = without_coin(planned(recipe, dimension))
     if recipe.way == "reports" and isinstance(part, SphereResponse):
         bulk = _bulk(part, recipe.clip, stretch=recipe.length == "unit")
         total = bulk.total(rows, gradients, entropy, project=recipe.project)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coatcheck.entropy import seeded
-from coatcheck.randomizers.composed import CoinResponse, speaker
+from coatcheck.randomizers.composed import CoinResponse, without_coin
 from study import models, teaching
 from study.recipes import Recipe, mechanism
 
@@ -27,7 +27,7 @@ def test_the_law_of_a_mean_is_that_of_real_reports() -> None:
     """
     made = mechanism(1161, people=5_000, epsilon=3, rate=0.5)
     assert isinstance(made, CoinResponse)
-    part = speaker(made)
+    part = without_coin(made)
     values = np.random.default_rng(1).normal(size=(500, 1161))
     values *= 0.9 / np.linalg.norm(values, axis=1, keepdims=True)
     off = []

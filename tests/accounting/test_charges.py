@@ -16,12 +16,12 @@ from hypothesis.stateful import run_state_machine_as_test as run
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.outcomes import end_due
+from coatcheck.protocol.outcomes import outcome_due
 from coatcheck.services.person.store import TicketFile
 from support.endings import ENDS, SMALL, shown
 from support.rounds import OPENS, SQUARE, SmallRound
 
-DUE = end_due(SMALL.round)
+DUE = outcome_due(SMALL.round)
 SEEN = Counter[str]()
 
 

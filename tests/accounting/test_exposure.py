@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from coatcheck.accounting.amplification import amplify, delta_curve
 from coatcheck.accounting.laws import grid
 from coatcheck.cli import main
-from coatcheck.cli.protocol_steps import hint_caveat
+from coatcheck.cli.output import hint_caveat
 from coatcheck.domains import Box
 from coatcheck.planning import Group, plan
 from coatcheck.tasks import load

@@ -16,7 +16,7 @@ from coatcheck.accounting.ledger import Ledger
 from coatcheck.entropy import system
 from coatcheck.errors import BadSignature, Malformed, Refused
 from coatcheck.protocol.agreement import countersign, propose
-from coatcheck.protocol.client import Limit, examine, keep_receipt, keep_registered, layered
+from coatcheck.protocol.client import Limit, examine, keep_receipt, keep_registered, seal_layers
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs, SealingKey
 from coatcheck.protocol.shuffler import Shuffler
@@ -335,7 +335,9 @@ def test_a_person_can_send_reports_in_place_of_traps_and_is_counted_for_it() -> 
     """Two reports by one person show as a lost trap, and make nobody's crowd smaller."""
     small, tickets = TWO, CROWDS[2]
     name = system().token(16)
-    two = b"".join(layered(forged_report(small), small.round, group=0, name=name) for _ in range(2))
+    two = b"".join(
+        seal_layers(forged_report(small), small.round, group=0, name=name) for _ in range(2)
+    )
     cheat = Upload(0, small.round.digest, name, two).encode(small.round)
     first = small.shuffler(0)
     small.hand_in(tickets, first)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from coatcheck.cli import main
-from coatcheck.cli.output import answer_text, contact_of, keep_contacts, plain, show
+from coatcheck.cli.output import answer_text, contact_of, plain, show, store_contacts
 from coatcheck.errors import Misuse
 
 CONTACT = "0123456789abcdef" * 8
@@ -19,7 +19,7 @@ URL = "http://127.0.0.1:8001/rounds/00"
 def test_a_partner_is_told_without_128_digits() -> None:
     """The place with its noise, a short key, and what to type next."""
     text = "\n".join(answer_text({"partners": [PARTNER]}, URL))
-    assert "Partner 1 (group drivers), read as 31.2, 121.4 (with noise)" in text
+    assert "Partner 1 (group drivers), estimated as 31.2, 121.4 (with noise)" in text
     assert CONTACT not in text
     assert f"coatcheck letters write {URL} --to 1" in text
 
@@ -27,7 +27,7 @@ def test_a_partner_is_told_without_128_digits() -> None:
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        ({"values": []}, "Nobody was named to you this time."),
+        ({"values": []}, "The answer names no partner for you this time."),
         ({"values": [0.25, 3.0]}, "Your answer: 0.25, 3"),
         ({"values": [1.0], "shared": [0.5]}, "For everybody: 0.5"),
         ({"partners": [PARTNER], "settled": {"partners": []}}, "Nobody settled with you"),
@@ -47,7 +47,7 @@ def test_every_kind_of_answer_is_a_sentence(found: dict[str, object], told: str)
 def test_a_letter_goes_to_a_partner_by_number(tmp_path: Path) -> None:
     """The contacts are kept beside the ticket, for its owner alone."""
     ticket = tmp_path / "my.ticket"
-    keep_contacts(ticket, {"partners": [PARTNER]})
+    store_contacts(ticket, {"partners": [PARTNER]})
     (kept,) = tmp_path.iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
     assert contact_of(ticket, "1") == contact_of(ticket, CONTACT) == bytes.fromhex(CONTACT)

@@ -48,11 +48,11 @@ def test_collect_tells_the_ledger(tmp_path: Path) -> None:
         part for name in ("terms", "ticket", "bulletin") for part in (f"--{name}", tmp_path / name)
     ]
     command = ["collect", *map(str, files)]
-    assert "too few good reports" in CliRunner().invoke(main, command).stderr
+    assert "too few valid reports" in CliRunner().invoke(main, command).stderr
     assert not settled(tmp_path)
     done = CliRunner().invoke(main, [*command, "--ledger", str(tmp_path / "ledger")])
     assert (done.exit_code, settled(tmp_path)) == (1, True)
-    assert "too few good reports" in done.stderr
+    assert "too few valid reports" in done.stderr
     assert Ledger.open(tmp_path / "ledger").spent > before
 
 

@@ -18,7 +18,7 @@ def test_json_is_a_list_of_rows_with_the_promised_keys() -> None:
     """One JSON document on standard output, nothing but progress on standard error."""
     done = run("--json", "--epsilon", "1,3")
     assert done.exit_code == 0
-    assert all("are measured" in line for line in done.stderr.splitlines())
+    assert all("measuring mechanisms" in line for line in done.stderr.splitlines())
     rows = json.loads(done.stdout)
     for row in rows:
         assert list(row) == [
@@ -71,14 +71,14 @@ def test_the_plot_is_drawn_beside_the_output(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--epsilon", "1,x"], "--epsilon takes numbers by comma, such as 0.5,1,2, got '1,x'"),
-        (["--epsilon", ","], "--epsilon takes numbers by comma"),
-        (["--epsilon", "1,1.0"], "names a budget twice"),
-        (["--epsilon", "0"], "epsilon must be a number above 0"),
-        (["--epsilon", "nan"], "--epsilon takes numbers by comma"),
+        (["--epsilon", "1,x"], "`--epsilon` takes numbers separated by commas, such as 0.5,1"),
+        (["--epsilon", ","], "`--epsilon` takes numbers separated by commas"),
+        (["--epsilon", "1,1.0"], "must name each budget once"),
+        (["--epsilon", "0"], "`epsilon` must be a number above 0"),
+        (["--epsilon", "nan"], "`--epsilon` takes numbers separated by commas"),
         (["--epsilon", "1", "--samples", "0"], "`samples` must be"),
         (["--epsilon", "1", "--seed", "-1"], "`seed` must be a whole number, 0 or more"),
-        (["--domain", "torus"], "--domain is one of square | line | cube, got 'torus'"),
+        (["--domain", "torus"], "`--domain` must be one of square | line | cube, got 'torus'"),
         (["--epsilon", "1", "--plot", "errors.txt"], "must end in .png, .svg, .pdf"),
         (["--epsilon", "1", "--plot", "nowhere/errors.png"], "there is no folder nowhere"),
     ],

@@ -73,8 +73,8 @@ def test_rounds_are_composed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["curve", "--crowd", "10"], "either --local-epsilon"),
-        (["curve", "--local-epsilon", "1"], "give --crowd"),
+        (["curve", "--crowd", "10"], "either `--local-epsilon`"),
+        (["curve", "--local-epsilon", "1"], "give `--crowd`"),
         (["curve", "--local-epsilon", "1", "--crowd", "0"], "must be at least 1"),
         (["curve", *LOCAL, "--points", "-1"], "points"),
         (["curve", *LOCAL, "--orders", "1"], "each of `orders`"),
@@ -82,9 +82,9 @@ def test_rounds_are_composed() -> None:
         (["curve", *LOCAL, "--plot", "curve.txt"], ".png"),
         (["curve", *LOCAL, "--rounds", "0"], "must be at least 1"),
         (["curve", *LOCAL, "--sampled", "2"], "`sampled`"),
-        (["compose", "--delta", "1e-6"], "either --local-epsilon"),
+        (["compose", "--delta", "1e-6"], "either `--local-epsilon`"),
         (["compose", *LOCAL, "--delta", "2"], "between 0 and 1"),
-        (["compose", *LOCAL, "--delta", "1e-6", "--round", "1:any:1:10"], "not both"),
+        (["compose", *LOCAL, "--delta", "1e-6", "--round", "1:any:1:10"], "not by both"),
         (["compose", "--delta", "1e-6", "--round", "1:any:1"], "COUNT:MECHANISM"),
         (["compose", "--delta", "1e-6", "--round", "1:magic:1:10"], "any | grid"),
         (["compose", "--delta", "1e-6", "--round", "1:grid:1:10"], ":CELLS"),

@@ -84,8 +84,8 @@ def test_what_a_profile_says_is_not_asked_again(
         (["me", "set", "--per-round", "-1"], "above 0"),
         (["me", "set", "--witnesses", "-1"], ">= 0"),
         (["me", "set", "--relay", "nonsense"], "give https://HOST"),
-        (["me", "set", "--per-round", "4"], "choose at most 3"),
-        (["me", "set"], "say what to change"),
+        (["me", "set", "--per-round", "4"], "must be at most 3"),
+        (["me", "set"], "nothing to change"),
     ],
 )
 def test_a_mistake_changes_nothing(home: Path, words: list[str], told: str) -> None:
@@ -151,4 +151,4 @@ def test_an_address_without_its_scheme_is_told_at_once() -> None:
     ):
         done = typed(*words)
         assert done.exit_code == 2
-        assert "is an address, http://HOST:PORT" in done.stderr
+        assert "must begin with http://HOST:PORT" in done.stderr

@@ -97,6 +97,6 @@ def test_a_text_is_read_or_refused_by_the_options_name(
     assert reader.convert(text, option, None) == value
     assert reader.convert(value, option, None) == value
     for bad in wrong:
-        with pytest.raises(Misuse, match=r"^--it .*, got ") as caught:
+        with pytest.raises(Misuse, match=r"^`--it` .*, got ") as caught:
             reader.convert(bad, option, None)
         assert repr(bad) in str(caught.value)

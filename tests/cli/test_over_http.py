@@ -118,7 +118,7 @@ def test_a_round_is_closed_or_abandoned_by_its_operator(local: Cluster) -> None:
     [
         (("serve", "shuffler", "--config", "none.toml"), "cannot read none.toml"),
         (("round", "status", "http://127.0.0.1:9/rounds/0"), "does not answer"),
-        (("round", "status", "nonsense"), "URL is an address, http://HOST:PORT"),
+        (("round", "status", "nonsense"), "URL must begin with http://HOST:PORT"),
         (
             ("round", "open", "none.json", "--server", "http://127.0.0.1:9", "--token", "t"),
             "cannot read none.json",

@@ -19,7 +19,7 @@ def run(*arguments: str) -> Result:
 
 def test_a_plan_of_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """It tells the ε of each round and of all, and what each person does."""
-    remember(monkeypatch, "planned")
+    remember(monkeypatch, "make_plan")
     given = (*LABELS, "--epsilon", "1", "--people", "3000", "--rounds", "12", "--rate", "0.25")
     found = json.loads(run(*given, "--json").stdout)
     (group,) = found["groups"]
@@ -62,11 +62,11 @@ def test_which_epsilon_an_error_takes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--people", "100"], "give --epsilon"),
+        (["--people", "100"], "give `--epsilon`"),
         (["--people", "0", "--epsilon", "1"], "must be at least 1"),
         (["--people", "0", "--error", "0.1"], "must be at least 1"),
-        (["--error", "0.1"], "either --epsilon"),
-        (["--error", "0.1", "--epsilon", "1", "--people", "100"], "either --epsilon"),
+        (["--error", "0.1"], "either `--epsilon`"),
+        (["--error", "0.1", "--epsilon", "1", "--people", "100"], "either `--epsilon`"),
         (["--error", "0.1", "--epsilon", "1", "--group", "a:100"], "one group"),
         (["--error", "0.1", "--epsilon", "1", "--task", "neighbours"], "one group"),
         (["--error", "far", "--epsilon", "1"], "such as 300m"),

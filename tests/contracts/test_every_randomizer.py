@@ -234,7 +234,7 @@ def test_readings(name: str, domain: Box | Ball) -> None:
             if how in {"project", "median"}:
                 domain.snap(estimates * (1 - 1e-12) if isinstance(domain, Ball) else estimates)
             assert error <= 1.01 * np.square(estimates - truth).sum(axis=1).mean()
-        with pytest.raises(Misuse, match="is read by"):
+        with pytest.raises(Misuse, match="are decoded by"):
             randomizer.estimate(reports, "guess")  # type: ignore[arg-type]
         with pytest.raises(Misuse, match="shape"):
             randomizer.estimate(reports[:, :-1])

@@ -39,7 +39,7 @@ class Counted(SharedHttpCache):
     """A household whose requests are counted instead of sent; the first one finds nobody."""
 
     def __init__(self) -> None:
-        super().__init__(HERE, first=ROUND, trusted=Trust(), door=CachedClient())
+        super().__init__(HERE, first=ROUND, trusted=Trust(), http=CachedClient())
         self.asked: Counter[str] = Counter()
 
     async def _exchange(
@@ -117,7 +117,7 @@ def test_a_long_command_says_what_it_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After a silence there is a line, also without a terminal; whoever speaks is left alone."""
-    monkeypatch.setattr(output, "_LATER", 0.2)
+    monkeypatch.setattr(output, "_SILENCE", 0.2)
     said = ""
     with output.at_work("people settle"):
         end = time.monotonic() + 60
@@ -125,7 +125,7 @@ def test_a_long_command_says_what_it_does(
             time.sleep(0.05)
             said += capsys.readouterr().err
     assert said.count("coatcheck: people settle (") >= 2
-    monkeypatch.setattr(output, "_LATER", 60.0)
+    monkeypatch.setattr(output, "_SILENCE", 60.0)
     with output.at_work("people settle"):
         hint("done")
     assert capsys.readouterr().err == "coatcheck: done\n"
@@ -137,11 +137,11 @@ def test_a_demo_runs_in_memory_unless_told_otherwise(
     """A folder named by the user counts; one that is not there or has no room is not used."""
     for name in ("TMPDIR", "TEMP", "TMP"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(files, "_ROOM", 1)
+    monkeypatch.setattr(files, "_DEMO_BYTES", 1)
     assert files.memory_folder(tmp_path) == tmp_path
     assert files.memory_folder(tmp_path / "nowhere") is None
-    monkeypatch.setattr(files, "_ROOM", 1 << 62)
+    monkeypatch.setattr(files, "_DEMO_BYTES", 1 << 62)
     assert files.memory_folder(tmp_path) is None
-    monkeypatch.setattr(files, "_ROOM", 1)
+    monkeypatch.setattr(files, "_DEMO_BYTES", 1)
     monkeypatch.setenv("TMPDIR", "/somewhere")
     assert files.memory_folder(tmp_path) is None

@@ -6,7 +6,7 @@ from coatcheck.demo.scenarios import (
     HIGHEST_WAGE,
     LOWEST_WAGE,
     make_scenario,
-    measured,
+    measure_shares,
     share_among,
     wages,
 )
@@ -33,7 +33,7 @@ def test_true_numbers_are_exact_and_chance_is_a_third() -> None:
     assert values.max() <= HIGHEST_WAGE
     assert np.array_equal(values, wages(500, entropy=3))
     right = np.argsort(np.argsort(values[:, 0])) / 500
-    found = measured(values, right, np.quantile(values, np.arange(1, 10) / 10).tolist())
+    found = measure_shares(values, right, np.quantile(values, np.arange(1, 10) / 10).tolist())
     own, told, true, chance = found["mean_error"].values()
     assert true == 0.0 <= told < 0.01
     assert own < 0.02

@@ -147,5 +147,5 @@ def test_mistakes_get_a_sentence() -> None:
         with pytest.raises(Misuse, match="`rate` must be"):
             plan(group, epsilon=1.0, delta=1e-6, rate=rate)
     near = Neighbours(radius=0.1, groups=("all",))
-    with pytest.raises(Misuse, match="plans one round"):
+    with pytest.raises(Misuse, match="plans a single round"):
         plan(group, epsilon=1.0, delta=1e-6, rounds=3, goal="task", task=near)

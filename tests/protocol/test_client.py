@@ -92,7 +92,7 @@ def test_good_terms_are_an_invitation() -> None:
         ({"limit": Limit(epsilon=1.0, delta=1e-3)}, "your limit"),
         ({"limit": Limit(epsilon=2.5, delta=1e-4)}, "your limit"),
         ({"now": OPENS - 1}, "not open"),
-        ({"now": 3_000}, "not open"),
+        ({"now": 3_000}, "expired"),
         ({"trusted": Trust()}, "trust"),
         ({"group": "pilots"}, "no group"),
     ],
@@ -250,7 +250,7 @@ def test_a_ticket_of_another_group_or_round_is_not_used() -> None:
     purse = Purse()
     for other in (SMALL.join(1), SmallRound(name="morning").join(0)):
         drawer = Drawer(purse, other)
-        with pytest.raises(Misuse, match="another round or group"):
+        with pytest.raises(Misuse, match=r"another (round|group)"):
             look().join((0.5, 0.5), ledger=purse, store=drawer)
         assert drawer.ticket is other
     assert not purse.spent
@@ -299,7 +299,7 @@ def test_terms_that_hide_an_exposure_are_refused() -> None:
         plain["groups"][0]["minimum"] = 50
         plain["groups"][0]["promise"]["corrupted"] = 1
 
-    with pytest.raises(Refused, match="cannot tell"):
+    with pytest.raises(Refused, match="cannot compute"):
         look(resigned(unknown))
 
 

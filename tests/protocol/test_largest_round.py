@@ -33,7 +33,7 @@ def test_the_least_crowd_fits_into_a_batch() -> None:
     limit = heading_size(2, 1) + 20 * max(sizes_of(round_))
     check_capacity(round_, limit=limit)
     assert capacity_of(round_, limit) == 20
-    with pytest.raises(Misuse, match=r"least crowd of this round is 20 people.*`batch_limit`"):
+    with pytest.raises(Misuse, match=r"smallest crowd of this round is 20 people.*`batch_limit`"):
         check_capacity(round_, limit=limit - 1)
     assert capacity_of(round_, 1) == 0
 
@@ -52,7 +52,7 @@ def test_a_part_of_the_answers_fits_into_a_file() -> None:
     spare = SMALL.entry_size(0) - SMALL.terms.groups[0].answer_size
     most = (2**31 - 1) // PART - spare
     check_capacity(with_groups(SMALL, answer_size=most), limit=ENDLESS)
-    with pytest.raises(Misuse, match=r"one file of the depot.*smaller answers"):
+    with pytest.raises(Misuse, match=r"one sealed file.*smaller answers"):
         check_capacity(with_groups(SMALL, answer_size=most + 1), limit=ENDLESS)
     # A smaller limit leaves no room for so many people: then such answers fit.
     check_capacity(with_groups(SMALL, answer_size=most + 1), limit=2**30)

@@ -129,7 +129,7 @@ def test_every_size_is_one_of_a_few() -> None:
         if size < 70_000:
             answer = opened.answer(bytes(message_size(size, overhead=opened.overhead)))
             assert len(answer) in SIZES
-    with pytest.raises(Misuse, match="ask for a part"):
+    with pytest.raises(Misuse, match="request a part"):
         message_size(SIZES[-1], overhead=OVERHEAD)
     with pytest.raises(Malformed):
         KEY.open(bytes(SIZES[-1] + 1))

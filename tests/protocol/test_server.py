@@ -13,7 +13,7 @@ from coatcheck.protocol import client
 from coatcheck.protocol.drafting import GroupPlan, draft_groups
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.log.verification import verify_bulletin
-from coatcheck.protocol.server import Server, numbers, possible, refusal
+from coatcheck.protocol.server import Server, is_possible, numbers, refusal
 from coatcheck.protocol.state_machine import SERVER_TRANSITIONS, ServerPhase, ServerState
 from coatcheck.protocol.terms import CLASSICAL, Round
 from coatcheck.protocol.ticket import Ticket
@@ -112,9 +112,9 @@ def test_a_report_off_the_ball_is_out_of_domain() -> None:
     """Within the box around the ball but outside it is no report of the mechanism."""
     disc = MinkowskiResponse(domain=Ball(radius=1.0, p=2, dimension=2), epsilon=2.0, radius=0.5)
     corner = np.stack([disc.high, np.zeros(2, dtype=np.int64)])
-    assert possible(disc, corner, np.array([True, True])).tolist() == [False, True]
+    assert is_possible(disc, corner, np.array([True, True])).tolist() == [False, True]
     honest = disc.randomize(np.zeros((500, 2)), seeded(3))
-    assert possible(disc, honest, np.ones(500, dtype=np.bool_)).all()
+    assert is_possible(disc, honest, np.ones(500, dtype=np.bool_)).all()
 
 
 def test_below_the_minimum_after_dropping_the_round_is_refused() -> None:

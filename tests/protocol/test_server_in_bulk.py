@@ -16,17 +16,17 @@ from coatcheck.protocol.keys import (
     Contact,
     KeyPairs,
     P,
-    addresses,
+    addresses_of,
     first_seen,
-    usable,
+    usable_contacts,
 )
 from coatcheck.protocol.server import (
-    Opened,
+    OpenedReports,
+    drop_repeated_keys,
     encode_answers,
-    joined,
-    one_by_one,
+    join_partitions,
     read_part,
-    without_repetitions,
+    split_rows,
 )
 from coatcheck.protocol.terms import CLASSICAL, HYBRID, Suite
 from coatcheck.protocol.wire.batches import Batch
@@ -61,7 +61,7 @@ batches = st.tuples(*[st.lists(st.none() | reports, max_size=30)] * 2)
 RANDOMIZERS = SMALL.server().randomizers
 
 
-def opened_by_columns(batch: tuple[list[bytes | None], ...], size: int) -> list[Opened]:
+def opened_by_columns(batch: tuple[list[bytes | None], ...], size: int) -> list[OpenedReports]:
     """Read a batch in partitions of a size."""
     groups = []
     for number, texts in enumerate(batch):
@@ -70,8 +70,8 @@ def opened_by_columns(batch: tuple[list[bytes | None], ...], size: int) -> list[
             read_part(texts[a:b], ROUND, group=number, randomizer=RANDOMIZERS[number])
             for a, b in pairwise(cuts)
         ]
-        groups.append(joined(parts, before=Tally(len(texts) + 3).drop("unpeeled", 3)))
-    return without_repetitions(groups)
+        groups.append(join_partitions(parts, before=Tally(len(texts) + 3).drop("unpeeled", 3)))
+    return drop_repeated_keys(groups)
 
 
 @settings(max_examples=300, deadline=None)
@@ -85,11 +85,11 @@ def test_columns_keep_and_count_what_rows_do(
         found = dict(zip(REASONS, columns.tally.dropped, strict=True))
         assert found == {**dict.fromkeys(REASONS, 0), **dropped, "unpeeled": 3}
         assert columns.tally.kept == len(columns) == len(rows)
-        assert one_by_one(columns.contacts) == [contact.raw for contact, *_ in rows]
-        assert one_by_one(columns.addresses) == [contact.address for contact, *_ in rows]
-        assert one_by_one(columns.payloads) == [payload for _, payload, _, _ in rows]
+        assert split_rows(columns.contacts) == [contact.raw for contact, *_ in rows]
+        assert split_rows(columns.addresses) == [contact.address for contact, *_ in rows]
+        assert split_rows(columns.payloads) == [payload for _, payload, _, _ in rows]
         assert [tuple(row) for row in columns.reports.tolist()] == [row[2] for row in rows]
-        assert one_by_one(columns.notes) == [note for *_, note in rows]
+        assert split_rows(columns.notes) == [note for *_, note in rows]
 
 
 def _takes(suite: Suite, raw: bytes) -> bool:
@@ -115,10 +115,10 @@ def test_keys_are_usable_side_by_side_as_one_by_one(suite: Suite) -> None:
             raws.append(b"\0" + (first << 4).to_bytes(2, "little") + good[3:])
     rows = np.frombuffer(b"".join(raws), dtype=np.uint8).reshape(-1, suite.contact_size)
     expected = [_takes(suite, raw) for raw in raws]
-    assert usable(suite, rows).tolist() == expected
+    assert usable_contacts(suite, rows).tolist() == expected
     assert {True, False} == set(expected)
     named = [Contact.decode(suite, raw).address for raw in raws if _takes(suite, raw)]
-    assert one_by_one(addresses(suite, rows[np.array(expected)])) == named
+    assert split_rows(addresses_of(suite, rows[np.array(expected)])) == named
 
 
 @given(st.lists(st.integers(0, 4), max_size=40))
@@ -129,7 +129,7 @@ def test_the_first_of_equal_addresses_stays(numbers: list[int]) -> None:
     assert first_seen(rows).tolist() == [n not in names[:at] for at, n in enumerate(names)]
 
 
-def _people() -> tuple[list[Opened], list[list[Row]]]:
+def _people() -> tuple[list[OpenedReports], list[list[Row]]]:
     payloads = [FORMAT.encode((n, -n)) for n in range(6)]
     texts: list[list[bytes | None]] = [
         [bytes((1, group)) + PEOPLE[n] + payloads[n] + b"ab" for n in own]
@@ -172,7 +172,7 @@ def test_answers_are_written_side_by_side_as_one_by_one(answers: Answers, start:
     """Numbers, partners, places, second lists and nothing: the same bytes."""
     texts = [write_answer(answers, row, ROWS, size=300) for row in range(start, 3)]
     part = slice(start, 3)
-    assert one_by_one(encode_answers(answers, part, COLUMNS, size=300)) == texts
+    assert split_rows(encode_answers(answers, part, COLUMNS, size=300)) == texts
 
 
 def test_an_answer_that_does_not_fit_is_not_cut() -> None:
@@ -188,11 +188,11 @@ def test_a_round_of_many_partitions_is_answered_as_one(monkeypatch: pytest.Monke
     """Every person gets their own estimate, however small the partitions are."""
     crowd = SMALL.crowd(5)
     batch = SMALL.batch(crowd)
-    whole = [one_by_one(group.contacts) for group in _opened(batch)]
+    whole = [split_rows(group.contacts) for group in _opened(batch)]
     monkeypatch.setattr(opening, "PART", 2)
-    assert [one_by_one(group.contacts) for group in _opened(batch)] == whole
+    assert [split_rows(group.contacts) for group in _opened(batch)] == whole
     assert SMALL.server().answer(batch)
 
 
-def _opened(batch: bytes) -> list[Opened]:
+def _opened(batch: bytes) -> list[OpenedReports]:
     return SMALL.server().open(Batch.decode(batch, ROUND))

@@ -97,7 +97,7 @@ def test_no_release_before_its_time_or_below_the_minimum() -> None:
     shuffler = SMALL.shuffler()
     for ticket in CROWD[:3]:
         shuffler.receive(ticket.upload, now=OPENS)
-    with pytest.raises(Refused, match="still open"):
+    with pytest.raises(Refused, match="is open"):
         shuffler.close(now=CLOSES - 1)
     with pytest.raises(Refused, match="1 of the 2"):
         shuffler.close(now=CLOSES)

@@ -249,7 +249,7 @@ def test_a_key_without_a_role_may_stand_anywhere() -> None:
 
 def test_a_role_that_does_not_exist_is_misuse() -> None:
     """A misspelt role would otherwise be trust in nobody."""
-    with pytest.raises(Misuse, match="'shufler' is no role"):
+    with pytest.raises(Misuse, match="got 'shufler'"):
         Trust.of([("shufler", [bytes(32)])])
 
 
@@ -324,14 +324,14 @@ def test_nobody_signs_a_sealing_key_that_is_not_the_own(suite: str) -> None:
     small, other = SmallRound(suite=suite), SmallRound(suite=suite, seed=99).roles.server
     foreign = other.opening.public_raw.hex()
     terms = small.round.terms
-    with pytest.raises(Refused, match="sealing key that is not its own"):
+    with pytest.raises(Refused, match="another sealing key than its own"):
         propose(
             replace(terms, server=replace(terms.server, sealing=foreign)), keys=small.roles.server
         )
     party = replace(terms.shufflers[0], sealing=foreign)
     signed = propose(replace(terms, shufflers=(party,)), keys=small.roles.server)
     pledged = dict[str, bytes]()
-    with pytest.raises(Refused, match="sealing key that is not its own"):
+    with pytest.raises(Refused, match="another sealing key than its own"):
         countersign(signed, keys=small.roles.shufflers[0], pledged=pledged)
     assert not pledged
 

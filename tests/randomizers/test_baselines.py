@@ -2,15 +2,19 @@
 
 import itertools
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 import pytest
 
+from coatcheck.cli.privacy import MECHANISMS
 from coatcheck.domains import Ball, Box, Categories, Floats, domain_from_params
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
+from coatcheck.randomizers.baselines import BASELINES
 from coatcheck.randomizers.baselines.additive import Laplace, PlanarLaplace, SquareWave, Staircase
 from coatcheck.randomizers.baselines.inverse_transform import InverseTransform
 from coatcheck.randomizers.baselines.privunit import PrivHS, PrivUnit, PrivUnitG
@@ -206,3 +210,30 @@ def test_extreme_budgets_stay_finite() -> None:
         assert np.isfinite(made.estimate(reports)).all()
         assert 0 <= made.worst_error("unbiased", power=2) < math.inf
         assert 0 <= made.total_variation <= 1
+
+
+_CORE: Final = """
+import sys
+from coatcheck import Box, choose, plan, simulate
+from coatcheck.cli import plan as commands, privacy
+from coatcheck.demo import scenarios
+from coatcheck.services.server import pipeline
+square = Box((0.0, 0.0), (1.0, 1.0))
+choose(epsilon=2.0, domain=square)
+choose(epsilon=2.0, domain=square, goal="unbiased", exact=True)
+print(sorted(name for name in sys.modules if "baselines" in name))
+choose(epsilon=2.0, domain=square, goal="unbiased")
+print(sorted(name for name in sys.modules if "baselines" in name))
+"""
+
+
+def test_the_core_loads_no_baseline() -> None:
+    """Only a search among inexact mechanisms loads one, and a command that names one."""
+    run = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", _CORE], capture_output=True, text=True, check=True
+    )
+    before, after = run.stdout.splitlines()
+    assert before == "[]"
+    assert "coatcheck.randomizers.baselines.privunit" in after
+    names = {kind.name for kind in BASELINES}
+    assert set(MECHANISMS) == {"any", "minkowski", "bounded", "grid", "sphere", *names}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coatcheck.accounting.laws import OwnCoin
-from coatcheck.cli.protocol_steps import describe
+from coatcheck.cli.documents import terms_document
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse, Refused
@@ -23,7 +23,7 @@ from coatcheck.randomizers import (
     from_params,
 )
 from coatcheck.randomizers.baselines import Laplace
-from coatcheck.randomizers.composed import heard, speaker
+from coatcheck.randomizers.composed import spoken_reports, without_coin
 from coatcheck.simulation.round import RoleKeys, simulate, view
 from coatcheck.tasks import from_params as task_from
 from coatcheck.tasks.learning import Learning
@@ -54,9 +54,9 @@ def test_people_speak_by_chance_and_are_read_as_if_there_were_no_coin() -> None:
     """The share who speak is the rate (five standard errors); their mean is unbiased as before."""
     values = gradients(20_000)
     reports = COIN.randomize(values, seeded(3))
-    who, said = heard(COIN, reports)
+    who, said = spoken_reports(COIN, reports)
     assert abs(len(who) / 20_000 - 0.3) < 5 * (0.21 / 20_000) ** 0.5
-    estimates = speaker(COIN).estimate(said)
+    estimates = without_coin(COIN).estimate(said)
     error = np.abs(estimates.mean(axis=0) - values[who].mean(axis=0))
     assert (error < 5 * estimates.std(axis=0) / len(who) ** 0.5 + SPHERE.lean / 20).all()
     silent = reports[np.setdiff1d(np.arange(20_000), who)]
@@ -71,11 +71,11 @@ def test_people_speak_by_chance_and_are_read_as_if_there_were_no_coin() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"rate": 1.0}, "rate from"),
-        ({"rate": 0}, "rate from"),
-        ({"rate": "a"}, "rate from"),
-        ({"rate": True}, "rate from"),
-        ({"part": COIN}, "before one mechanism"),
+        ({"rate": 1.0}, "`rate` must be"),
+        ({"rate": 0}, "`rate` must be"),
+        ({"rate": "a"}, "`rate` must be"),
+        ({"rate": True}, "`rate` must be"),
+        ({"part": COIN}, "a mechanism without a coin"),
         ({"part": Laplace(domain=BALL, epsilon=1.0)}, "draws floats"),
     ],
 )
@@ -103,14 +103,14 @@ def test_a_round_with_coins_from_plan_to_answer() -> None:
     assert outcome.tallies[0].kept == people
     assert outcome.guarantees[0].epsilon <= 4.0 * (1 + 1e-9)
     (reports,) = view(outcome, "server").reports
-    who, said = heard(made["people"].randomizer, reports)
+    who, said = spoken_reports(made["people"].randomizer, reports)
     assert 0 < len(who) < people
-    mean = speaker(made["people"].randomizer).estimate(said).mean(axis=0)
+    mean = without_coin(made["people"].randomizer).estimate(said).mean(axis=0)
     assert np.allclose(outcome.answers[0][0].shared, mean)
     assert all(answer.shared == outcome.answers[0][0].shared for answer in outcome.answers[0])
     assert sum(bool(row[0]) for row in outcome.values(0)) == len(who)
     assert len({len(upload) for upload in outcome.uploads}) == 1
-    told = describe(outcome.round)["groups"]["people"]
+    told = terms_document(outcome.round)["groups"]["people"]
     assert told["mechanism"] == "coin of rate 0.5 before sphere"
 
 
@@ -133,12 +133,12 @@ def test_answers_that_name_people_need_everybody_to_speak() -> None:
     matching = task_from({"name": "least-cost-matching", "groups": ["riders", "cars"]})
     suite = suite_named("x25519")
     keys = RoleKeys.draw(suite=suite, shufflers=1, entropy=seeded(1))
-    with pytest.raises(Misuse, match="everybody has to speak"):
+    with pytest.raises(Misuse, match="everybody must report"):
         keys.agree(plans, task=matching, name="wrong", suite=suite)
     names_nobody = type("Quiet", (type(matching),), {"exposed": lambda *_: ((0, 0), (0, 0))})
     quiet = names_nobody(groups=("riders", "cars"))
     signed = keys.agree(plans, task=quiet, name="wrong", suite=suite)
-    with pytest.raises(Refused, match="everybody has to speak"):
+    with pytest.raises(Refused, match="everybody must report"):
         examine(
             signed,
             group="riders",

@@ -28,8 +28,8 @@ from coatcheck.randomizers.density import (
     binned,
     cells_for,
     channel_of,
+    decode_batch,
     geometric_median,
-    read,
 )
 from support.tiers import mostly_slow
 
@@ -81,7 +81,7 @@ def misses(estimates: Floats, values: Floats) -> Floats:
 
 def plain(made: Randomizer) -> Decode:
     """The plain decode that a learned one stands beside."""
-    return made.plainly("learned")
+    return made.plain_decode("learned")
 
 
 @every
@@ -129,11 +129,11 @@ def test_an_estimator_of_the_batch(made: Randomizer, how: Decode) -> None:
 def test_too_few_are_told(made: Randomizer) -> None:
     """A batch that is too small to learn from says so; an empty one gives an empty answer."""
     values = even(made.domain, 20)  # type: ignore[arg-type]
-    small = read(made, made.randomize(values, seeded(7)))
+    small = decode_batch(made, made.randomize(values, seeded(7)))
     assert not small.learned
     assert "too few reports" in small.words
     crowd = made.randomize(clustered(made.domain, 4_000), seeded(7))  # type: ignore[arg-type]
-    large = read(made, crowd)
+    large = decode_batch(made, crowd)
     assert large.learned
     assert "the reports themselves" in large.words
     assert large.density.sum() == pytest.approx(1)
@@ -234,16 +234,16 @@ def test_offered_where_cells_are_fine_enough(domain: Domain, *, offered: bool) -
     assert ("learned" in made.decodes) == offered
     assert "learned" not in made.plain_decodes
     if not offered:
-        with pytest.raises(Misuse, match="is read by"):
+        with pytest.raises(Misuse, match="are decoded by"):
             made.estimate(np.zeros((1, made.width), dtype=np.int64), "learned")
 
 
 def test_impossible_reports_are_refused() -> None:
     """A report beyond the range of the mechanism is a sentence, not a wrong estimate."""
     made = MADE["square, bounded"]
-    with pytest.raises(Misuse, match="does not give"):
+    with pytest.raises(Misuse, match="some reports are impossible"):
         made.estimate(np.array([[2**40, 0], [0, 0]]), "learned")
-    with pytest.raises(Misuse, match="a prior is used by"):
+    with pytest.raises(Misuse, match="use a prior"):
         made.estimate(np.zeros((1, 2), dtype=np.int64), "raw", prior=object())  # type: ignore[arg-type]
 
 
@@ -274,6 +274,6 @@ def test_a_grid_of_a_few_large_cells_is_read_plainly() -> None:
     made = GridResponse(domain=SQUARE, epsilon=3.0, cells=(2, 2))
     values = clustered(SQUARE, 4_000)
     reports = made.randomize(values, seeded(8))
-    assert "cells" in read(made, reports).words
+    assert "cells" in decode_batch(made, reports).words
     assert (made.estimate(reports, "learned") == made.estimate(reports, "median")).all()
-    assert read(made, reports, prior=Prior.from_points(values)).places is not None
+    assert decode_batch(made, reports, prior=Prior.from_points(values)).places is not None

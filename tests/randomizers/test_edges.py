@@ -17,7 +17,7 @@ from coatcheck.domains import Ball, Box, Categories
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse
-from coatcheck.randomizers.contract import TOSSES, above, heads_for, spent
+from coatcheck.randomizers.contract import TOSSES, float_above, heads_for, spent
 from coatcheck.randomizers.lattice_balls import LatticeBall
 from coatcheck.randomizers.minkowski import CapResponse
 
@@ -49,7 +49,7 @@ def test_what_a_coin_spends_is_rounded_up_and_closely(heads: int, cap: int, more
 )
 def test_a_ratio_is_rounded_up_to_the_next_float(ratio: Fraction) -> None:
     """`above` is the least float that is not below, also where the ratio is a float itself."""
-    found = above(ratio)
+    found = float_above(ratio)
     assert Fraction(found) >= ratio
     assert Fraction(math.nextafter(found, -1.0)) < ratio
 
@@ -71,7 +71,7 @@ def test_a_cap_is_read_in_its_usual_way_unless_another_is_named() -> None:
     assert BoundedResponse(domain=SQUARE, epsilon=1, radius=0.5).decode == "raw"
     made = MinkowskiResponse(domain=SQUARE, epsilon=1, radius=0.5, decode="unbiased")
     assert made.decode == "unbiased"
-    with pytest.raises(Misuse, match="is read by"):
+    with pytest.raises(Misuse, match="are decoded by"):
         BoundedResponse(domain=SQUARE, epsilon=1, radius=0.5, decode="project")
 
 
@@ -102,7 +102,7 @@ def test_a_radius_is_rounded_to_the_lattice_and_kept_in_reach(
 @pytest.mark.parametrize("kind", [MinkowskiResponse, BoundedResponse])
 def test_what_is_no_radius_is_refused(kind: Any, radius: Any) -> None:
     """A cap needs a finite radius above 0."""
-    with pytest.raises(Misuse, match="radius above 0"):
+    with pytest.raises(Misuse, match="`radius` must be a number above 0"):
         kind(domain=LINE, epsilon=1, radius=radius)
 
 
@@ -144,9 +144,9 @@ def test_the_law_is_the_counted_one_rounded_to_the_private_side(kind: Any, domai
         kernel = tails * ball.count(deep) / ball.count(whole) if deep >= 0 else Fraction(0)
         law = made.law
         assert isinstance(law, TwoLevel)
-        assert law.cap == above(blanket)
+        assert law.cap == float_above(blanket)
         shared = max(kernel / blanket, Fraction(ball.lens(made.reach, centers)))
-        assert law.apart == above(blanket * (1 - shared))
+        assert law.apart == float_above(blanket * (1 - shared))
         assert Fraction(law.kernel) < kernel or kernel == law.kernel == 0
         assert law.kernel == pytest.approx(float(kernel), rel=1e-12)
         assert law.epsilon <= made.epsilon_spent <= 1.5
@@ -240,7 +240,7 @@ def test_the_most_cells() -> None:
     box = Box((-1, -1), (1, 1))
     GridResponse(domain=SQUARE, epsilon=1, cells=(8, 8))
     GridResponse(domain=box, epsilon=1, cells=(2**16, 2**16))
-    with pytest.raises(Misuse, match="finer than its lattice"):
+    with pytest.raises(Misuse, match="steps of the lattice along"):
         GridResponse(domain=SQUARE, epsilon=1, cells=(8, 9))
     with pytest.raises(Misuse, match=r"at most 2\^32"):
         GridResponse(domain=box, epsilon=1, cells=(2**16, 2**16 + 1))
@@ -257,7 +257,7 @@ def test_one_cell_costs_nothing() -> None:
     two = GridResponse(domain=LINE, epsilon=2.0, cells=(2,))
     assert two.total_variation == two.mixing == pytest.approx(math.tanh(1.0))
     blanket = Fraction(TOSSES - two.heads, 2 * TOSSES)
-    cap = above(blanket)
+    cap = float_above(blanket)
     assert two.law == TwoLevel(epsilon=two.epsilon_spent, cap=cap, apart=cap, reached=True)
 
 

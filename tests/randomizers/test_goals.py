@@ -88,9 +88,9 @@ def test_the_answer_without_reports_wins_where_noise_is_worse() -> None:
 def test_words_say_for_whom() -> None:
     """The mean and the percentiles are of people spread evenly; the worst is of one value."""
     mean = choose(epsilon=3.0, domain=SQUARE)
-    assert "for people spread evenly over the domain; 90 % of them are read within" in mean.words
+    assert "for people spread evenly over the domain; 90 % of them are within" in mean.words
     worst = choose(epsilon=3.0, domain=LINE, goal="worst")
-    assert "for the value that is read worst; 90 % of people spread evenly" in worst.words
+    assert "for the value with the largest error; 90 % of people spread evenly" in worst.words
     assert mean.errors is not None
     assert mean.errors.mean == pytest.approx(mean.error, rel=0.02)
     assert mean.errors.median < mean.errors.percentile_90 < mean.errors.percentile_99
@@ -135,7 +135,7 @@ def test_close_points_are_drawn_as_their_masses_say() -> None:
 @pytest.mark.parametrize("closest", [0, 7, 8, True, 1.5, "2"])
 def test_close_points_are_some_of_all(closest: object) -> None:
     """None, all, more than there are and no whole number get a sentence."""
-    with pytest.raises(Misuse, match="the closest are some of 7 points"):
+    with pytest.raises(Misuse, match="`closest` must be a whole number from 1 to 6"):
         replace(CLOSE, closest=closest)  # type: ignore[arg-type]
 
 

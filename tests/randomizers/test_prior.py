@@ -119,9 +119,9 @@ def test_labels() -> None:
         ([(0.1, 0.2)] * 5, "at least two different places"),
         ([(0.1, 0.2), (0.1, float("nan"))], "place 1 of the prior, axis 1"),
         ([], "at least two different places"),
-        ([True, False], "a prior is made of places"),
-        ([[[0.1, 0.2]], [[0.3, 0.4]]], "a prior is made of places"),
-        ([[0.1, 0.2], [0.3]], "a prior is made of places"),
+        ([True, False], "a prior must be places"),
+        ([[[0.1, 0.2]], [[0.3, 0.4]]], "a prior must be places"),
+        ([[0.1, 0.2], [0.3]], "a prior must be places"),
     ],
 )
 def test_bad_points(points: Any, told: str) -> None:

@@ -184,13 +184,13 @@ def test_five_thousand_dimensions() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"closest": 16}, "not all"),
+        ({"closest": 16}, "`closest` must be from 1 to 15, got 16"),
         ({"closest": -1}, "whole number"),
         ({"closest": True}, "whole number"),
         ({"size": 1 << 17}, "at most 2\\^16"),
-        ({"turns": 1 << 29}, "2\\^32 reports"),
+        ({"turns": 1 << 29}, "at most 2\\^32"),
         ({"seed": 1 << 53}, "seed"),
-        ({"decode": "median"}, "is read by"),
+        ({"decode": "median"}, "are decoded by"),
         ({"size": 0}, "not complete"),
         ({"turns": 0}, "not complete"),
     ],

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from coatcheck.errors import Misuse, Refused
-from coatcheck.protocol.agreement import check_entry
+from coatcheck.protocol.agreement import check_own_entry
 from coatcheck.protocol.keys import PublicKeys, read_public
 from coatcheck.protocol.wire.encoding import document
 from coatcheck.services.board.routes import BoardService
@@ -94,9 +94,9 @@ def test_a_shuffler_that_is_not_told_whom_to_admit_does_not_start(tmp_path: Path
 def test_an_entry_is_vouched_for_as_a_whole() -> None:
     """The same address and the same admission pass."""
     entry = SMALL.round.terms.shufflers[0]
-    check_entry(entry, url=entry.url, admission=entry.admission)
+    check_own_entry(entry, url=entry.url, admission=entry.admission)
     with pytest.raises(Refused):
-        check_entry(entry, url=entry.url + "0", admission=entry.admission)
+        check_own_entry(entry, url=entry.url + "0", admission=entry.admission)
 
 
 class _Elsewhere(BaseHTTPRequestHandler):

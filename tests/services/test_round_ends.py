@@ -16,12 +16,12 @@ from coatcheck.protocol.outcomes import (
     OPERATOR,
     OUTCOMES,
     TASK,
-    abandoned,
+    abandonment,
     answer_due,
     due,
-    end_due,
-    flaw,
-    words,
+    inconsistency,
+    outcome_due,
+    outcome_text,
 )
 from coatcheck.protocol.wire.bulletins import SERVER
 from coatcheck.services.shuffler.rounds import Abandonment
@@ -35,14 +35,14 @@ def said(works: Clockwork) -> tuple[str, int, int] | None:
     end = works.end()
     if end is None:
         return None
-    assert not flaw(end, works.round)
-    return OUTCOMES[end.outcome], end.reason, end.who
+    assert not inconsistency(end, works.round)
+    return OUTCOMES[end.outcome], end.reason, end.signer
 
 
 def forged(works: Clockwork, *, hop: int, signer: str) -> bytes:
     """Sign that the shuffler at a hop gave the round up."""
     keys = read_keys(works.folder / f"{signer}.key").pairs
-    word = abandoned(works.round, reason=OPERATOR, who=hop)
+    word = abandonment(works.round, reason=OPERATOR, signer=hop)
     return word.signed(keys.signing.sign).encode()
 
 
@@ -123,7 +123,7 @@ def test_a_cascade_passes_an_abandonment_on(tmp_path: Path) -> None:
             assert works.phases() == {**ended, "server": "published"}
             end = works.end()
             assert end is not None
-            assert "shuffler-1' abandoned the round" in words(end, works.round)
+            assert "shuffler-1' abandoned the round" in outcome_text(end, works.round)
             assert works.board.seen.size == 2
 
     asyncio.run(whole())
@@ -274,7 +274,7 @@ def test_terms_that_not_everybody_signs_lapse(tmp_path: Path) -> None:
             works.digest = digest
             await works.until(EXPIRES)
             assert works.phases()["server"] == "lapsed"
-            assert end_due(works.server.rounds[digest].round) > works.wall
+            assert outcome_due(works.server.rounds[digest].round) > works.wall
             assert works.end() is None
 
     asyncio.run(whole())

@@ -14,7 +14,7 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, Plan, plan
 from coatcheck.simulation import settling as tried
-from coatcheck.simulation.settling import FORECAST_ASKS, Forecast, forecast, settle
+from coatcheck.simulation.settling import FORECAST_ASKS, Forecast, forecast_settling, settle
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.shortlists import candidates, settled
 from support.plans import remember
@@ -38,7 +38,7 @@ def planned(corrupted: int = 0) -> Plan:
 @cache
 def found() -> dict[tuple[int, tuple[int, ...]], Forecast]:
     """Give what the plan says, by candidates and asks."""
-    return {(one.candidates, one.asks): one for one in forecast(planned(), TASK, rounds=5)}
+    return {(one.candidates, one.asks): one for one in forecast_settling(planned(), TASK, rounds=5)}
 
 
 @pytest.mark.parametrize("asks", [(1,), (2,), (3, 2), (1, 1)])
@@ -94,12 +94,12 @@ def test_corrupted_people_make_candidates_cost_something() -> None:
 def test_what_cannot_settle_is_told() -> None:
     """A task without candidates has no candidates to settle."""
     with pytest.raises(Misuse, match="no candidates to settle"):
-        forecast(planned(), replace(TASK, candidates=1))
+        forecast_settling(planned(), replace(TASK, candidates=1))
 
 
 def test_the_command_prints_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """`coatcheck plan` has the same figures in its text and its JSON."""
-    remember(monkeypatch, "planned")
+    remember(monkeypatch, "make_plan")
     words = ["plan", "--epsilon", "2", "--group", "riders:60", "--group", "drivers:80"]
     words += ["--task", "least-cost-matching", "--task-params", '{"candidates": 4}']
     told = CliRunner().invoke(main, words)

@@ -146,7 +146,7 @@ def test_candidates_settle_in_the_simulation(tmp_path: Path) -> None:
     assert settled["within"] > service["private"]["within"]
     alone = CliRunner().invoke(main, [*arguments, "--settle"])
     assert alone.exit_code == 2
-    assert "give --candidates 5" in alone.output
+    assert "give also `--candidates 5`" in alone.output
 
 
 def test_the_command_prints_a_stamp_tables_and_the_promise(tmp_path: Path) -> None:

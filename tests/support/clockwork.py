@@ -13,7 +13,7 @@ import httpx2
 from coatcheck.protocol.agreement import AgreedTerms, read_signed, verify_signatures
 from coatcheck.protocol.board import NotShown
 from coatcheck.protocol.client import Invitation, examine
-from coatcheck.protocol.outcomes import end_due
+from coatcheck.protocol.outcomes import outcome_due
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.wire.bulletins import Heading
 from coatcheck.services.board.routes import BoardService
@@ -179,7 +179,7 @@ class Clockwork:
     @property
     def due(self) -> float:
         """Seconds from the start to the time by which the round has ended."""
-        return end_due(self.round) - self.start
+        return outcome_due(self.round) - self.start
 
 
 @asynccontextmanager

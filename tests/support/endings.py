@@ -10,13 +10,13 @@ ENOUGH, FEW, NONE = Tally(40), Tally(39), Tally(0)
 
 ENDS = {
     "answered": (ANSWERED, 0, SERVER, ENOUGH),
-    "below the minimum": (ANSWERED, 0, SERVER, FEW),  # breaks its own numbers
+    "below the minimum": (ANSWERED, 0, SERVER, FEW),  # contradicts itself
     "another reason": (ANSWERED, 3, SERVER, ENOUGH),  # the same
     "refused for too few": (REFUSED, 1, SERVER, FEW),
     "refused by the task": (REFUSED, 3, SERVER, ENOUGH),
     "abandoned by the shuffler": (ABANDONED, 1, 0, NONE),
     "abandoned by the server": (ABANDONED, 4, SERVER, NONE),
-    "abandoned with counts": (ABANDONED, 4, SERVER, ENOUGH),  # breaks its own numbers
+    "abandoned with counts": (ABANDONED, 4, SERVER, ENOUGH),  # contradicts itself
 }
 
 
@@ -33,7 +33,7 @@ def shown(kind: str) -> VerifiedBulletin:
         (tally, tally),
         [bytes(32)],
         reason=reason,
-        who=who,
+        signer=who,
     )
     keys = SMALL.roles.server if who == SERVER else SMALL.roles.shufflers[who]
     return verify_bulletin(draft.signed(keys.signing.sign).encode(), SMALL.round)

@@ -9,7 +9,7 @@ from coatcheck.domains import Box
 from coatcheck.entropy import seeded, system
 from coatcheck.protocol.agreement import SignedTerms, verify_signatures
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.client import Invitation, Limit, examine, layered
+from coatcheck.protocol.client import Invitation, Limit, examine, seal_layers
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal
 from coatcheck.protocol.keys import KeyPairs, SealingKey, VerifyingKey
@@ -143,7 +143,7 @@ class SmallRound:
 
     def board(self, shelf: KeyValueStore | None = None) -> Board:
         """Start the board, with the terms in its log."""
-        board = Board(sign=self.roles.board.signing.sign, check=check, shelf=shelf)
+        board = Board(sign=self.roles.board.signing.sign, check=check, store=shelf)
         board.log_terms(self.round)
         return board
 
@@ -175,10 +175,10 @@ def upload_of(text: bytes, round_: Round, *, group: int, name: bytes) -> bytes:
     """Wrap a report under a name, whatever it says; its traps are registered with nobody."""
     to = SealingKey(round_.suite, bytes.fromhex(round_.terms.server.sealing))
     bound = binding(Purpose.REPORT, digest=round_.digest, group=group)
-    items = [layered(seal(text, to=to, bound=bound), round_, group=group, name=name)]
+    items = [seal_layers(seal(text, to=to, bound=bound), round_, group=group, name=name)]
     for hop in range(1, len(round_.terms.shufflers)):
         trap = system().token(round_.item_size(group, hop + 1))
-        items.append(layered(trap, round_, group=group, name=name, last=hop))
+        items.append(seal_layers(trap, round_, group=group, name=name, last=hop))
     return Upload(group, round_.digest, name, b"".join(items)).encode(round_)
 
 

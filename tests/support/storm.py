@@ -18,7 +18,7 @@ from coatcheck.errors import Error, Missing
 from coatcheck.protocol import client
 from coatcheck.protocol.client import Invitation
 from coatcheck.protocol.log.verification import VerifiedBulletin
-from coatcheck.protocol.outcomes import OUTCOMES, flaw
+from coatcheck.protocol.outcomes import OUTCOMES, inconsistency
 from coatcheck.protocol.ticket import Receipt
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.web.client import HttpClient
@@ -181,7 +181,7 @@ class Storm:
 
     def _tell(self, crowd: Crowd, bulletin: VerifiedBulletin) -> None:
         """Count what became of everybody."""
-        if not flaw(bulletin.heading, bulletin.round):
+        if not inconsistency(bulletin.heading, bulletin.round):
             self.count.end = OUTCOMES[bulletin.heading.outcome]
         partners: list[bytes] = []
         for visit in crowd.visits:

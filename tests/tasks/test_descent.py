@@ -34,7 +34,7 @@ def test_a_wrong_gradient_is_told(gradient: object, sentence: str) -> None:
     with pytest.raises(Misuse, match=sentence):
         clipped(gradient, dimension=2, clip=1.0)
     for clip in (0.0, -1.0, np.nan, np.inf):
-        with pytest.raises(Misuse, match="a clip is"):
+        with pytest.raises(Misuse, match="`clip` must be"):
             clipped([1.0, 2.0], dimension=2, clip=clip)
 
 

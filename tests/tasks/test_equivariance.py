@@ -64,7 +64,7 @@ def test_a_task_that_draws_anew_is_caught() -> None:
             return [Values(estimates[0][:, :1] + next(calls))]
 
     verdict = check_equivariance(Fresh())
-    assert "asked twice" in verdict.reason
+    assert "the second time" in verdict.reason
     assert not verdict.cured
     assert "cannot mend" in str(verdict)
 

@@ -106,5 +106,5 @@ def test_what_has_no_density_is_refused() -> None:
     labels = GridResponse(domain=Categories(("a", "b", "c")), epsilon=1.0)
     with pytest.raises(Refused, match="cannot be read by where people are"):
         belief(labels, np.zeros((3, 1), dtype=np.int64))
-    with pytest.raises(Misuse, match="cost is one of distance, expected"):
+    with pytest.raises(Misuse, match="`cost` must be one of distance, expected"):
         LeastCostMatching(cost="regret")

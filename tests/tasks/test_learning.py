@@ -221,7 +221,7 @@ def test_progress_is_each_one_s_own_part() -> None:
     (line,) = Learning(dimension=1, game="progress")([gradients[:, :1]])
     assert isinstance(line, Values)
     assert line.data[:, 0] == pytest.approx(gradients[:, 0] / 20)
-    with pytest.raises(Misuse, match="cosine and progress"):
+    with pytest.raises(Misuse, match="cosine or progress"):
         Learning(dimension=1, game="poker")  # type: ignore[arg-type]
 
 
@@ -232,5 +232,5 @@ def test_without_rewards_only_the_mean_is_told() -> None:
     assert isinstance(told, Values)
     assert told.data.shape == (20, 0)
     assert told.shared == pytest.approx(gradients.mean(axis=0))
-    with pytest.raises(Misuse, match="with rewards, with the mean, or with both"):
+    with pytest.raises(Misuse, match="`rewards`, `share_mean` or both"):
         Learning(dimension=2, rewards=False)

@@ -10,7 +10,7 @@ from coatcheck.errors import Misuse
 from coatcheck.randomizers import SphereResponse
 from coatcheck.tasks import Floats, Values, answer
 from coatcheck.tasks import learning as learning_module
-from coatcheck.tasks.learning import Learning, mean_of, tells_mean_only
+from coatcheck.tasks.learning import Learning, answers_mean_only, mean_of
 from coatcheck.tasks.standing import Standing
 
 
@@ -66,7 +66,7 @@ def test_nobody_and_no_number() -> None:
 
 def test_only_a_mean_is_taken_in_parts() -> None:
     """Rewards compare people, and sampled gradients need their notes."""
-    assert tells_mean_only(learning(2))
-    assert not tells_mean_only(Learning(dimension=2, share_mean=True))
-    assert not tells_mean_only(Learning(dimension=2, sampled=1, share_mean=True, rewards=False))
-    assert not tells_mean_only(Standing())
+    assert answers_mean_only(learning(2))
+    assert not answers_mean_only(Learning(dimension=2, share_mean=True))
+    assert not answers_mean_only(Learning(dimension=2, sampled=1, share_mean=True, rewards=False))
+    assert not answers_mean_only(Standing())

@@ -126,9 +126,9 @@ def test_more_candidates_than_people_are_refused() -> None:
         GroupPlan(name=name, randomizer=mechanism, minimum=minimum, delta=1e-4)
         for name, minimum in (("riders", 100), ("drivers", 4))
     ]
-    with pytest.raises(Misuse, match=r"'drivers' may have as few as 4 people.* needs 5"):
+    with pytest.raises(Misuse, match=r"'drivers' is 4, but task.* needs 5"):
         draft_groups(plans, task=LeastCostMatching(candidates=5), suite=CLASSICAL)
-    with pytest.raises(Misuse, match="candidates is a whole number"):
+    with pytest.raises(Misuse, match="`candidates` must be a whole number"):
         LeastCostMatching(candidates=0)
-    with pytest.raises(Misuse, match="leave capacity at 1"):
+    with pytest.raises(Misuse, match="leave `capacity` at 1"):
         LeastCostMatching(candidates=2, capacity=(1, 3))

@@ -39,7 +39,7 @@ def test_widths_that_do_not_fit_are_told() -> None:
     """As many weights and labels as a report has numbers."""
     with pytest.raises(Misuse, match="2 numbers"):
         Similar(weights=(1.0, 1.0, 1.0))([np.zeros((3, 2))])
-    with pytest.raises(Misuse, match="limit of at least 1"):
+    with pytest.raises(Misuse, match="`limit` must be at least 1"):
         Similar(limit=0)
-    with pytest.raises(Misuse, match="0 for none"):
+    with pytest.raises(Misuse, match="0 for a quantity"):
         Similar(labels=(-1,))

@@ -226,7 +226,7 @@ def merkle() -> list[Case]:
         given = {"leaf": leaves[place].hex(), "place": place, "size": 7, "root": tree.root().hex()}
         made.append(case(f"leaf {place}", "inclusion", {**given, "path": path}, fields={}))
         other = {**given, "path": path, "leaf": "ff"}
-        made.append(case(f"not leaf {place}", "inclusion", other, "two-faces"))
+        made.append(case(f"not leaf {place}", "inclusion", other, "equivocation"))
     for old in (1, 3, 4, 6, 7):
         given = {
             "old": old,
@@ -237,5 +237,5 @@ def merkle() -> list[Case]:
         path = [step.hex() for step in tree.consistency(old)]
         made.append(case(f"{old} grew to 7", "consistency", {**given, "path": path}, fields={}))
         other = {**given, "path": path, "old_root": bytes(32).hex()}
-        made.append(case(f"{old} rewritten", "consistency", other, "two-faces"))
+        made.append(case(f"{old} rewritten", "consistency", other, "equivocation"))
     return made

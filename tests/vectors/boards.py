@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from coatcheck.protocol.envelope import Purpose, binding
 from coatcheck.protocol.log.merkle import Tree
-from coatcheck.protocol.outcomes import FEW_REPORTS, FEW_TRAPS, LATE, TASK, abandoned
+from coatcheck.protocol.outcomes import FEW_REPORTS, FEW_TRAPS, LATE, TASK, abandonment
 from coatcheck.protocol.wire.bulletins import (
     ANSWERED,
     REFUSED,
@@ -104,15 +104,15 @@ def _logged() -> list[Case]:
     forged = Checkpoint(len(tree), tree.root()).sign(pairs(SERVER).signing.sign).hex()
     return [
         case("logged", "logged", given(1), fields={"size": 3, "root": tree.root().hex()}),
-        case("logged: other terms", "logged", given(0), "two-faces"),
-        case("logged: not the terms", "logged", given(2), "two-faces"),
-        case("logged: no path", "logged", given(1, path=[]), "two-faces"),
+        case("logged: other terms", "logged", given(0), "equivocation"),
+        case("logged: not the terms", "logged", given(2), "equivocation"),
+        case("logged: no path", "logged", given(1, path=[]), "equivocation"),
         case("logged: not the board", "logged", given(1, checkpoint=forged), "bad-signature"),
     ]
 
 
 def _ended(reason: int, *, who: int, signer: int) -> bytes:
-    word = abandoned(kinds.the_round(), reason=reason, who=who)
+    word = abandonment(kinds.the_round(), reason=reason, signer=who)
     return word.signed(pairs(signer).signing.sign).encode()
 
 

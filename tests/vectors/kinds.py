@@ -23,7 +23,7 @@ from coatcheck.protocol.agreement import AgreedTerms, SignedTerms, verify_signat
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signed
 from coatcheck.protocol.log.verification import check_logged, follow, follow_watched
-from coatcheck.protocol.outcomes import flaw, speaker
+from coatcheck.protocol.outcomes import inconsistency, signer_of
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.terms import CLASSICAL, SUITES, read_terms
 from coatcheck.protocol.ticket import Receipt
@@ -40,7 +40,7 @@ OUTCOMES: dict[type[Exception], str] = {
     BadKey: "bad-key",
     BadSignature: "bad-signature",
     Unsealable: "unsealable",
-    Equivocation: "two-faces",
+    Equivocation: "equivocation",
     Misuse: "misuse",
     Refused: "refused",
     Unavailable: "unavailable",
@@ -206,7 +206,7 @@ def _bulletin(case: Case) -> Case:
     """Check the whole and open Alice's entry."""
     round_ = the_round()
     bulletin = Bulletin.decode(bytes.fromhex(case["input"]), round_)
-    check_signed(bulletin.heading, speaker(bulletin.heading, round_).verifying)
+    check_signed(bulletin.heading, signer_of(bulletin.heading, round_).verifying)
     place = bulletin.find(pairs(ALICE).address, 0)
     bound = binding(Purpose.ANSWER, digest=round_.digest, group=0)
     opened = "" if place is None else bulletin.entries[0][place][16:]
@@ -214,8 +214,8 @@ def _bulletin(case: Case) -> Case:
     return {
         "outcome": bulletin.heading.outcome,
         "reason": bulletin.heading.reason,
-        "who": bulletin.heading.who,
-        "flawless": not flaw(bulletin.heading, round_),
+        "who": bulletin.heading.signer,
+        "flawless": not inconsistency(bulletin.heading, round_),
         "root": bulletin.heading.root.hex(),
         "answer": text.hex(),
     }

@@ -6,7 +6,7 @@ import struct
 from coatcheck.entropy import seeded
 from coatcheck.protocol.envelope import Purpose, binding
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.ticket import Receipt, issue
+from coatcheck.protocol.ticket import Receipt, issue_receipts
 from coatcheck.protocol.wire.batches import PART, Batch, Manifest, Part
 from coatcheck.protocol.wire.messages import Answer, Partner, encode_report
 from coatcheck.protocol.wire.uploads import Tally, Upload
@@ -69,8 +69,8 @@ def uploads() -> list[Case]:
         for sent in (raw, upload(BOB, 1), upload(12, 0))
     ]
     sign = pairs(SHUFFLER).signing.sign
-    signed, *_ = issue(bodies, sign, entropy=seeded(1))
-    (alone,) = issue(bodies[:1], sign, entropy=seeded(2))
+    signed, *_ = issue_receipts(bodies, sign, entropy=seeded(1))
+    (alone,) = issue_receipts(bodies[:1], sign, entropy=seeded(2))
     held = {
         "digest": kinds.the_round().digest.hex(),
         "id": (bytes([ALICE]) * 16).hex(),

@@ -1,6 +1,6 @@
-"""BORDER: the commands, each imported only when it is called.
+"""BORDER: the table of commands; a command's module is imported when the command is called.
 
-Results go to standard output, everything else to standard error with a `coatcheck:` prefix.
+Results go to standard output, everything else goes to standard error with the prefix `coatcheck:`.
 Exit codes: 0 done, 1 refused, 2 misuse.
 """
 
@@ -31,7 +31,7 @@ GROUPS = {
         "me": "coatcheck.cli.me",
         "take-part": "coatcheck.cli.take_part",
         "letters": "coatcheck.cli.take_part",
-        "ledger": "coatcheck.cli.ledger",
+        "ledger": "coatcheck.cli.me",
     },
     "Run a role": {
         "serve": "coatcheck.cli.operate",
@@ -51,34 +51,38 @@ GROUPS = {
         "inspect": "coatcheck.cli.protocol_steps",
     },
 }
-"""The commands as `--help` groups them, and where each is."""
+"""The commands as `--help` groups them, each with its module."""
 
 _PROFILED = {"trust", "epsilon", "delta", "ledger"}
-"""What a person's profile says, if there is one."""
+"""Options whose values come from the person's profile, if there is one."""
 
-_SENTENCE = 1_000  # letters, more than any has: click cuts what is longer
+_MAX_SENTENCE = 1_000  # characters, more than any help sentence has: click would cut a longer one
 COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
 
 
 class Commands(click.Group):
-    """A group that lists its commands with a whole sentence each, wrapped and never cut."""
+    """A group whose `--help` shows each command's first sentence in full, wrapped and not cut."""
 
     def sections(self, ctx: click.Context) -> dict[str, list[str]]:
-        """Name the commands, by the titles under which they are listed."""
+        """Return the names of the commands under their headings in `--help`."""
         return {"Commands": self.list_commands(ctx)}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands, as click asks for it."""
+        """Write the list of commands; click calls this."""
         for title, names in self.sections(ctx).items():
             with formatter.section(title):
                 commands = [(name, self.get_command(ctx, name)) for name in names]
                 formatter.write_dl(
-                    [(name, made.get_short_help_str(_SENTENCE)) for name, made in commands if made]
+                    [
+                        (name, command.get_short_help_str(_MAX_SENTENCE))
+                        for name, command in commands
+                        if command
+                    ]
                 )
 
 
 class _Lazy(Commands):
-    """A group whose commands are imported when asked for, so that `--help` answers at once."""
+    """A group that imports a command when it is called, so that `--help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -92,8 +96,8 @@ class _Lazy(Commands):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            near = get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else "coatcheck --help lists them"
+            similar = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else "`coatcheck --help` lists them all"
             raise click.UsageError(f"there is no command {args[0]!r}: {hint}", ctx) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
@@ -103,11 +107,11 @@ class _Lazy(Commands):
         try:
             command = getattr(import_module(module), cmd_name.replace("-", "_"))
         except ModuleNotFoundError as error:
-            # Still listed by --help; it says what it needs when it is called.
-            needs = _needs(error)
-            anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-            refuse = partial(_refuse, needs)
-            return click.Command(cmd_name, anything, callback=refuse, help=str(needs))
+            # `--help` still lists the command; when called, it names the missing extra.
+            missing_extra = _missing_extra(error)
+            any_arguments = {"ignore_unknown_options": True, "allow_extra_args": True}
+            refuse = partial(_raise, missing_extra)
+            return click.Command(cmd_name, any_arguments, callback=refuse, help=str(missing_extra))
         if not isinstance(command, click.Command):
             raise TypeError(f"{module} has no command {cmd_name}")
         return command
@@ -118,35 +122,35 @@ class _Lazy(Commands):
         except click.MissingParameter as missing:
             if missing.param is None or missing.param.name not in _PROFILED:
                 raise
-            cure = (
-                "say it once for all your rounds: coatcheck me begin --epsilon 3, then coatcheck"
-                " me trust server=FILE shuffler=FILE board=FILE"
-            )
-            said = missing.format_message().rstrip(".")
-            raise click.UsageError(f"{said}; or {cure}", missing.ctx) from None
+            message = missing.format_message().rstrip(".")
+            raise click.UsageError(
+                f"{message}; or set it once for all your rounds: `coatcheck me begin --epsilon 3`,"
+                " then `coatcheck me trust server=FILE shuffler=FILE board=FILE`",
+                missing.ctx,
+            ) from None
         except (Error, ModuleNotFoundError) as caught:
-            error = _needs(caught) if isinstance(caught, ModuleNotFoundError) else caught
+            error = _missing_extra(caught) if isinstance(caught, ModuleNotFoundError) else caught
             click.echo(f"coatcheck: {error}", err=True)
             ctx.exit(2 if isinstance(error, Misuse) else 1)
 
 
 class _Profile(dict[str, Any]):
-    """What a person's profile says, read only when one of their commands runs."""
+    """Defaults from the person's profile, read only when one of their commands runs."""
 
     def get(self, key: str, default: Any = None) -> Any:
         if key not in {"take-part", "letters"}:
             return default
-        from coatcheck.cli.profile import defaults  # noqa: PLC0415 - see above
+        from coatcheck.cli.profile import defaults  # noqa: PLC0415 - read only here
 
         return defaults().get(key, default)
 
 
-def _refuse(error: Misuse) -> None:
+def _raise(error: Misuse) -> None:
     raise error
 
 
-def _needs(error: ModuleNotFoundError) -> Misuse:
-    """Say which extra is missing, unless the module is our own."""
+def _missing_extra(error: ModuleNotFoundError) -> Misuse:
+    """Return an error that names the missing extra; raise it again if the module is our own."""
     if (error.name or "coatcheck").startswith("coatcheck"):
         raise error
     return Misuse(f"this command needs {error.name}: pip install 'coatcheck[serve]'")

@@ -1,5 +1,6 @@
-"""What the commands read from files and write to files."""
+"""What commands read from files and standard input, and what they write to files."""
 
+import json
 import os
 import shutil
 import sys
@@ -11,21 +12,22 @@ from typing import Any
 import msgspec
 
 from coatcheck.cli.output import hint
+from coatcheck.domains import Categories, Domain, Product
 from coatcheck.durable_files import read_bytes, write_bytes
 from coatcheck.errors import Misuse
 from coatcheck.protocol.agreement import ROLES, SignedTerms, Trust, read_signed
 from coatcheck.protocol.keys import read_public
 
-_ROOM = 1 << 30  # bytes: plenty for the largest demo
+_DEMO_BYTES = 1 << 30  # more than the largest demo writes
 
 
 def read_file(path: Path) -> bytes:
-    """Read a whole file, or standard input for `-`."""
+    """Return the bytes of a file, or of standard input for `-`."""
     return sys.stdin.buffer.read() if str(path) == "-" else read_bytes(path)
 
 
 def write_file(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False) -> None:
-    """Write a whole file durably or nothing; `-` is standard output, but not for secrets."""
+    """Write a file durably, whole or not at all; `-` is standard output, except for secrets."""
     if str(path) == "-" and not secret:
         sys.stdout.buffer.write(raw)
         return
@@ -33,47 +35,73 @@ def write_file(path: Path, raw: bytes, *, secret: bool = False, replace: bool = 
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
+    """Read a JSON object from a file."""
     try:
         return msgspec.json.decode(read_file(path), type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise Misuse(f"{path} is not a JSON document with an object: {error}") from None
+        raise Misuse(f"{path} is not a JSON object: {error}") from None
 
 
 def read_terms_file(path: Path) -> SignedTerms:
-    """Read signed terms; whoever uses them checks the signatures."""
+    """Read signed terms; the caller must verify their signatures."""
     return read_signed(read_file(path))
 
 
 def read_trust(listed: Sequence[str], *, witnesses: int = 0) -> Trust:
-    """Read the public keys that a person knows, as ROLE=FILE; a FILE without a role is for any.
+    """Read the public keys that a person trusts, as ROLE=FILE; a FILE without a role is for any.
 
-    Every shuffler that is named must be in the cascade. While a shuffler changes its keys, give
-    both files at once: shuffler=NEW,OLD. `witnesses` is how many of the witnesses are demanded.
+    Every shuffler in the list must be in the cascade. While a shuffler changes its keys, give both
+    files in one entry: shuffler=NEW,OLD.
+
+    Args:
+        listed: the entries.
+        witnesses: how many of the witnesses must have cosigned; 0 is all of them.
     """
-    known = []
+    parties = []
     for text in listed:
         role, _, names = text.partition("=")
         files = names.split(",") if role in ROLES else [text]
         keys = [bytes.fromhex(read_public(Path(name)).verifying) for name in files]
-        known.append((role if role in ROLES else "", keys))
-    if any(not role for role, _ in known):
-        hint("a key without a role is trusted in every role: --trust shuffler=FILE says which")
-    trusted = Trust.of(known)
+        parties.append((role if role in ROLES else "", keys))
+    if any(not role for role, _ in parties):
+        hint(
+            "a key without a role is trusted in every role; name the role, such as"
+            " `--trust shuffler=FILE`"
+        )
+    trusted = Trust.of(parties)
     return trusted.demanding(witnesses) if witnesses else trusted
 
 
+def read_value(text: str, domain: Domain) -> Any:
+    """Parse a value of a domain; `-` reads it from standard input."""
+    if text == "-":
+        text = sys.stdin.read().strip()
+    if isinstance(domain, Categories):
+        return text
+    try:
+        if isinstance(domain, Product):
+            return json.loads(text)
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        # The value is private: the message does not repeat it.
+        raise Misuse(
+            "`--value` must be numbers such as 31.23,121.47, a label, or a JSON object with one"
+            " value per field"
+        ) from None
+
+
 def now() -> int:
-    """Return the time in seconds: the only clock of the command line."""
+    """Return the time in seconds since 1970; commands read no other clock for a round's times."""
     return int(time.time())
 
 
 def memory_folder(where: Path = Path("/dev/shm")) -> Path | None:  # noqa: S108 - each demo makes its own in it
-    """Give a folder in memory if this machine has one with room, and nobody named another.
+    """Return a folder in memory with enough space, unless the user chose a temporary folder.
 
-    A demo leaves nothing, so nothing has to reach a disk, which costs more than the demo does.
+    A demo deletes all its files, so none needs to reach a disk, where writing them would take
+    longer than the demo itself.
     """
-    named = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
-    if named or not (where.is_dir() and os.access(where, os.W_OK | os.X_OK)):
+    chosen = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    if chosen or not (where.is_dir() and os.access(where, os.W_OK | os.X_OK)):
         return None
-    return where if shutil.disk_usage(where).free >= _ROOM else None
+    return where if shutil.disk_usage(where).free >= _DEMO_BYTES else None

@@ -1,4 +1,7 @@
-"""`coatcheck me`: a person's profile, so that taking part is one short command."""
+"""`coatcheck me` and `coatcheck ledger`: a person's profile, and what all their rounds have cost.
+
+With a profile, taking part is one short command.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,107 +23,156 @@ from coatcheck.services.web.client import origin_of
 
 @click.group(cls=Commands)
 def me() -> None:
-    """Your profile: your limits, whom you trust, your relay, your ledger."""
+    """Your profile: your limits, the keys you trust, your relay, your ledger."""
 
 
-@command(me)
-def begin(
+@command(me, name="begin")
+def begin_profile(
     *,
-    epsilon: Annotated[float, POSITIVE, "The most that all your rounds together may cost."],
+    epsilon: Annotated[float, POSITIVE, "The most ε that all your rounds together may cost."],
     delta: Annotated[float, "The chance that they cost more."] = 1e-6,
-    per_round: Annotated[float | None, POSITIVE, "The most that one round may cost."] = None,
+    per_round: Annotated[float | None, POSITIVE, "The most ε that one round may cost."] = None,
 ) -> None:
     """Begin a profile and its ledger, with a limit that is set once."""
     if profile.ledger().exists():
-        raise Misuse(f"{profile.ledger()} exists: a limit is set once; coatcheck me show prints it")
-    _check_one(per_round, of=epsilon)
-    one = profile.Profile(epsilon=per_round or epsilon, delta=delta)
+        raise Misuse(
+            f"{profile.ledger()} exists already, and its limit is set once;"
+            " `coatcheck me show` prints it"
+        )
+    _check_per_round(per_round, limit=epsilon)
     profile.folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     Ledger.open(profile.ledger(), epsilon=epsilon, delta=delta)
-    profile.store(one)
-    hint("next: coatcheck me trust server=FILE, and likewise the shuffler and the board")
+    profile.store(profile.Profile(epsilon=per_round or epsilon, delta=delta))
+    hint(
+        "next, trust the roles of a round: `coatcheck me trust server=FILE shuffler=FILE"
+        " board=FILE`"
+    )
+
+
+def _check_per_round(per_round: float | None, *, limit: float) -> None:
+    if per_round is not None and per_round > limit:
+        raise Misuse(
+            f"`--per-round` must be at most {limit:g}, the limit of all rounds together,"
+            f" got {per_round:g}"
+        )
 
 
 @command(me)
 def trust(keys: tuple[str, ...]) -> None:
     """Trust public keys: server=FILE, shuffler=FILE, board=FILE or witness=FILE.
 
-    A copy is kept in your folder. Several files by comma are one party's old and new keys.
+    The files are copied into your folder. Several files separated by commas are the old and new
+    keys of one party.
     """
-    mine = profile.loaded()
-    known = dict.fromkeys(mine.trust)
+    stored = profile.require()
+    entries = dict.fromkeys(stored.trust)
     for text in keys or ("",):
         role, _, names = text.partition("=")
         if role not in ROLES or not names:
-            raise Misuse(f"give ROLE=FILE with a role of {', '.join(ROLES)}, got {text!r}")
+            raise Misuse(f"give ROLE=FILE, with a ROLE of {', '.join(ROLES)}; got {text!r}")
         copies = []
         for name in names.split(","):
             public = read_public(Path(name))
-            _check_role(public, role, known)
+            _check_role(public, role, entries)
             copies.append(f"{role}-{public.verifying[:16]}.pub")
             write_bytes(profile.folder() / copies[-1], read_bytes(Path(name)), replace=True)
-        known[f"{role}={','.join(copies)}"] = None
-    profile.store(replace(mine, trust=tuple(known)))
+        entries[f"{role}={','.join(copies)}"] = None
+    profile.store(replace(stored, trust=tuple(entries)))
 
 
-def _check_one(per_round: float | None, *, of: float) -> None:
-    if per_round is not None and per_round > of:
-        raise Misuse(f"one round cannot cost more than all together: choose at most {of:g}")
+def _check_role(public: PublicKeys, role: str, entries: Iterable[str]) -> None:
+    """Reject a key of another role: by its name, or because it is trusted in that role."""
+    owner = public.name if public.name in ROLES else role
+    for text in entries:
+        trusted_role, _, files = text.partition("=")
+        copy = f"{trusted_role}-{public.verifying[:16]}.pub"
+        if trusted_role != role and copy in files.split(","):
+            owner = trusted_role
+    if owner != role:
+        raise Misuse(
+            f"this is the key of a {owner}, and no party has two roles; give the key of the {role}"
+        )
 
 
-def _check_role(public: PublicKeys, role: str, known: Iterable[str]) -> None:
-    """Refuse a key that is somebody else's, by its name or by what is trusted already."""
-    other = public.name if public.name in ROLES else role
-    for text in known:
-        before, _, files = text.partition("=")
-        if f"{before}-{public.verifying[:16]}.pub" in files.split(","):
-            other = before if before != role else other
-    if other != role:
-        raise Misuse(f"this is the key of a {other}: no party has two roles, so find the {role}'s")
-
-
-@command(me)
-def set_(
+@command(me, name="set")
+def set_profile(
     *,
-    per_round: Annotated[float | None, POSITIVE, "The most that one round may cost."] = None,
-    relay: Annotated[str | None, "A relay's address; empty for none."] = None,
-    witnesses: Annotated[int | None, "How many of your witnesses must have cosigned."] = None,
-    ca: Annotated[str | None, "A PEM file of certificates; empty for the system's."] = None,
+    per_round: Annotated[float | None, POSITIVE, "The most ε that one round may cost."] = None,
+    relay: Annotated[str | None, "Address of your relay; empty for none."] = None,
+    witnesses: Annotated[
+        int | None, "How many of your trusted witnesses must have cosigned; 0 is all of them."
+    ] = None,
+    ca: Annotated[str | None, "PEM file of certificates to trust; empty for the system's."] = None,
 ) -> None:
-    """Change what is said here; the limit of all rounds stays."""
+    """Change your profile; the limit of all rounds together stays."""
     if relay:
         origin_of(relay)
     if per_round is not None:
-        _check_one(per_round, of=Ledger.open(profile.ledger()).limit[0])
-    given = {"epsilon": per_round, "relay": relay, "witnesses": witnesses, "ca": ca}
-    changes = {name: value for name, value in given.items() if value is not None}
+        _check_per_round(per_round, limit=Ledger.open(profile.ledger()).limit[0])
+    options = {"epsilon": per_round, "relay": relay, "witnesses": witnesses, "ca": ca}
+    changes = {name: value for name, value in options.items() if value is not None}
     if not changes:
-        raise Misuse("say what to change: --per-round, --relay, --witnesses or --ca")
-    profile.store(replace(profile.loaded(), **changes))
+        raise Misuse("nothing to change: give `--per-round`, `--relay`, `--witnesses` or `--ca`")
+    profile.store(replace(profile.require(), **changes))
 
 
-@command(me)
-def show_(*, as_json: Json = False) -> None:
+@command(me, name="show")
+def show_profile(*, as_json: Json = False) -> None:
     """Print your profile, and what your rounds have cost."""
-    mine, book = profile.loaded(), Ledger.open(profile.ledger())
-    epsilon, delta = book.limit
+    stored, ledger_file = profile.require(), Ledger.open(profile.ledger())
+    epsilon, delta = ledger_file.limit
+    spent, left, rounds = ledger_file.spent, ledger_file.left, list(ledger_file.rounds)
     document = {
         "folder": str(profile.folder()),
         "limit": {"epsilon": epsilon, "delta": delta},
-        "spent": book.spent,
-        "left": book.left,
-        "rounds": list(book.rounds),
-        "per_round": {"epsilon": mine.epsilon, "delta": mine.delta},
-        "trust": list(mine.trust),
-        "witnesses": mine.witnesses,
-        "relay": mine.relay,
+        "spent": spent,
+        "left": left,
+        "rounds": rounds,
+        "per_round": {"epsilon": stored.epsilon, "delta": stored.delta},
+        "trust": list(stored.trust),
+        "witnesses": stored.witnesses,
+        "relay": stored.relay,
     }
-    way = f"through {mine.relay}" if mine.relay else "directly, without a relay"
+    way = f"through {stored.relay}" if stored.relay else "directly, without a relay"
     lines = [
-        f"All rounds together may cost ε = {epsilon:g} at δ = {delta:g}, one {mine.epsilon:g}.",
-        f"{len(book.rounds)} rounds cost ε = {book.spent:.3g}; one more may cost {book.left:.3g}.",
-        f"You trust: {', '.join(mine.trust) or 'nobody yet'}.",
+        f"All rounds together may cost ε = {epsilon:g} at δ = {delta:g}, one {stored.epsilon:g}.",
+        f"Your {len(rounds)} rounds so far cost ε = {spent:.3g}; one more may cost {left:.3g}.",
+        f"You trust: {', '.join(stored.trust) or 'nobody yet'}.",
         f"Your requests go {way}.",
-        f"Kept in {profile.folder()}",
+        f"Your folder is {profile.folder()}",
     ]
     show(document, as_json=as_json, text="\n".join(lines))
+
+
+@click.group(cls=Commands)
+def ledger() -> None:
+    """Your ledger of rounds: what you have spent, and what is left."""
+
+
+@command(ledger, name="begin")
+def begin_ledger(
+    file: Path,
+    *,
+    epsilon: Annotated[float, "The most ε that all rounds together may cost."],
+    delta: Annotated[float, "The chance that they cost more."],
+) -> None:
+    """Begin a ledger with a limit for all rounds together."""
+    if file.exists():
+        raise Misuse(f"{file} exists already, and its limit is set once")
+    Ledger.open(file, epsilon=epsilon, delta=delta)
+    hint(f"{file} will refuse a round that would exceed this limit")
+
+
+@command(ledger, name="show")
+def show_ledger(file: Path, *, as_json: Json = False) -> None:
+    """Print the limit, what is spent and left, and the rounds."""
+    ledger_file = Ledger.open(file)
+    epsilon, delta = ledger_file.limit
+    document = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "spent": ledger_file.spent,
+        "left": ledger_file.left,
+        "rounds": list(ledger_file.rounds),
+    }
+    show(document, as_json=as_json)

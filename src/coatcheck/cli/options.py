@@ -1,8 +1,8 @@
-"""Commands made from functions: each parameter is one option, with its type and help in one place.
+"""Commands made from function signatures: one parameter is one option, with its type and help.
 
-A keyword-only parameter is an option, any other one is an argument; without a default it is
-required. `Annotated` adds the help, other names (`"--json"`), a `Reader` for the text, and a dict
-of click's own settings. A parameter whose type is a dataclass stands for one option per field.
+A keyword-only parameter is an option, any other parameter is an argument; without a default it is
+required. `Annotated` adds the help, other names (`"--json"`), a `Reader` that parses the text, and
+a dict of click's own settings. A parameter of a dataclass type is one option per field.
 """
 
 import math
@@ -29,10 +29,10 @@ else:  # older versions of click do not take the argument
 
 
 class Reader(_Type):
-    """How the text of an option is read, and what the option is, for whoever wrote it wrong."""
+    """A parser for the text of an option, with the phrase that an error says about it."""
 
-    def __init__(self, read: Callable[[str], Any], told: str, *, name: str = "text") -> None:
-        self.name, self._read, self._told = name, read, told
+    def __init__(self, read: Callable[[str], Any], allowed: str, *, name: str = "text") -> None:
+        self.name, self._read, self._allowed = name, read, allowed
 
     def convert(
         self,
@@ -40,57 +40,62 @@ class Reader(_Type):
         param: click.Parameter | None,
         ctx: click.Context | None,  # noqa: ARG002 - click's signature
     ) -> Any:
-        """Read a text; a default is a value already."""
+        """Parse a text; return a default, which is a value already, as it is."""
         try:
             return self._read(value) if isinstance(value, str) else value
         except (ValueError, LookupError, OverflowError, msgspec.DecodeError):
             option = "" if param is None else param.opts[-1]
-            option = option if option.startswith("-") else option.upper()
-            raise Misuse(f"{option} {self._told}, got {value!r}") from None
+            option = f"`{option}`" if option.startswith("-") else option.upper()
+            raise Misuse(f"{option} {self._allowed}, got {value!r}") from None
 
 
 def command(
-    group: click.Group | None = None, *, doing: str = ""
+    group: click.Group | None = None, *, name: str = "", doing: str = ""
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command from a function: one of its own, or one of a group.
+    """Make a command from a function, in a group if one is given.
 
-    One that may take its time says what it is `doing`.
+    Args:
+        group: the group that the command belongs to.
+        name: the command's name; by default the function's, with hyphens.
+        doing: for a command that may take long, what it does meanwhile; printed from time to time.
     """
     register = click.command if group is None else group.command
 
-    def made(function: Callable[..., None]) -> click.Command:
-        given = signature(function).parameters
+    def decorate(function: Callable[..., None]) -> click.Command:
+        parameters = signature(function).parameters
         bundles: dict[str, Any] = {
-            name: of.annotation for name, of in given.items() if is_dataclass(of.annotation)
+            name: of.annotation for name, of in parameters.items() if is_dataclass(of.annotation)
         }
 
         @wraps(function)
         def run(**values: Any) -> None:
-            for name, kind in bundles.items():
-                values[name] = kind(**{of.name: values.pop(of.name) for of in fields(kind)})
+            for bundle, kind in bundles.items():
+                values[bundle] = kind(**{of.name: values.pop(of.name) for of in fields(kind)})
             with at_work(doing) if doing else nullcontext():
                 function(**values)
 
         params: list[click.Parameter] = []
-        for name, of in given.items():
-            parts = signature(bundles[name]).parameters if name in bundles else {name: of}
+        for parameter, of in parameters.items():
+            bundle = bundles.get(parameter)
+            parts = signature(bundle).parameters if bundle else {parameter: of}
             params += map(_parameter, parts.values())
-        return register(function.__name__.strip("_").replace("_", "-"), params=params)(run)
+        return register(name or function.__name__.replace("_", "-"), params=params)(run)
 
-    return made
+    return decorate
 
 
 def _parameter(of: Parameter) -> click.Parameter:
-    told = get_args(of.annotation) if get_origin(of.annotation) is Annotated else (of.annotation,)
-    whole, *more = told
-    kind, *_ = [t for t in get_args(whole) if t not in {NoneType, ...}] or [whole]
-    many = get_origin(whole) is tuple
-    texts = [text for text in more if isinstance(text, str)]
+    """Return click's parameter for a parameter of a function."""
+    annotated = get_origin(of.annotation) is Annotated
+    hint, *extras = get_args(of.annotation) if annotated else (of.annotation,)
+    kind, *_ = [t for t in get_args(hint) if t not in {NoneType, ...}] or [hint]
+    many = get_origin(hint) is tuple
+    texts = [extra for extra in extras if isinstance(extra, str)]
     names = [text for text in texts if text.startswith("-")] or [f"--{of.name.replace('_', '-')}"]
     settings: dict[str, Any] = {"type": FILE if kind is Path else kind}
-    for one in more:
-        settings |= {"type": one} if isinstance(one, Reader) else {}
-        settings |= one if isinstance(one, dict) else {}
+    for extra in extras:
+        settings |= {"type": extra} if isinstance(extra, Reader) else {}
+        settings |= extra if isinstance(extra, dict) else {}
     settings["required"] = of.default is of.empty
     if of.kind is not of.KEYWORD_ONLY:
         settings |= {} if of.default is of.empty else {"default": of.default}
@@ -101,11 +106,11 @@ def _parameter(of: Parameter) -> click.Parameter:
     return click.Option([*names, of.name], **settings)
 
 
-# -- how options are read
+# -- parsers of options
 
 
 def whole(text: str) -> int:
-    """Read a whole number, also written as 1e6."""
+    """Parse a whole number, also one written as 1e6."""
     if not float(text).is_integer():
         raise ValueError
     return int(float(text))
@@ -122,22 +127,22 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def one_of(names: Iterable[str]) -> Reader:
-    """Read one of some names."""
-    known = {name: name for name in names}
-    return Reader(known.__getitem__, f"is one of {' | '.join(known)}")
+    """Return a parser that accepts only these names."""
+    choices = {name: name for name in names}
+    return Reader(choices.__getitem__, f"must be one of {' | '.join(choices)}")
 
 
 def numbers(example: str, *, count: int = 0) -> Reader:
-    """Read numbers separated by commas: so many, or at least one."""
+    """Return a parser of numbers separated by commas: `count` of them, or any positive number."""
 
     def read(text: str) -> list[float]:
-        found = [float(part) for part in text.split(",")]
-        if len(found) != (count or len(found)) or not all(map(math.isfinite, found)):
+        values = [float(part) for part in text.split(",")]
+        if len(values) != (count or len(values)) or not all(map(math.isfinite, values)):
             raise ValueError
-        return found
+        return values
 
     many = f"{count} numbers" if count else "numbers"
-    return Reader(read, f"takes {many} by comma, such as {example}", name="numbers")
+    return Reader(read, f"takes {many} separated by commas, such as {example}", name="numbers")
 
 
 def _address(text: str) -> str:
@@ -148,38 +153,38 @@ def _address(text: str) -> str:
 
 
 FILE = click.Path(path_type=Path)
-WHOLE = Reader(whole, "is a whole number, such as 10000 or 1e6", name="number")
-POSITIVE = Reader(_positive, "is a number above 0, usually 0.1 to 3", name="number")
-OBJECT = Reader(_object, 'is a JSON object such as {"limit": 9}', name="json")
-_CONTACT = Reader(bytes.fromhex, "is a contact in hexadecimal", name="hex")
-ADDRESS = Reader(_address, "is an address, http://HOST:PORT or https://HOST and more", name="text")
-HEX = Reader(bytes.fromhex, "is hexadecimal, such as 00ff", name="hex")
+WHOLE = Reader(whole, "must be a whole number, such as 10000 or 1e6", name="number")
+POSITIVE = Reader(_positive, "must be a number above 0, usually 0.1 to 3", name="number")
+OBJECT = Reader(_object, 'must be a JSON object such as {"limit": 9}', name="json")
+_CONTACT = Reader(bytes.fromhex, "must be a contact in hexadecimal", name="hex")
+ADDRESS = Reader(_address, "must begin with http://HOST:PORT or https://HOST", name="text")
+HEX = Reader(bytes.fromhex, "must be hexadecimal, such as 00ff", name="hex")
 
-# -- options that several commands take
+# -- options of several commands
 
 Json = Annotated[bool, "--json", "Print one JSON document."]
-Key = Annotated[Path, "Your own key file."]
+Key = Annotated[Path, "Your key file."]
 Terms = Annotated[Path, "--terms", "The signed terms."]
 Ticket = Annotated[Path, "Your ticket."]
 To = Annotated[bytes, _CONTACT, "A partner's contact, as `collect` and `take-part` print it."]
-Ca = Annotated[str, "A PEM file of certificates to trust instead of the system's."]
-Witnesses = Annotated[int, "How many of your witnesses must have cosigned; all by default."]
-Relay = Annotated[str, "A relay's address: everything goes through it, nothing directly."]
+Ca = Annotated[str, "PEM file of certificates to trust instead of the system's."]
+Witnesses = Annotated[int, "How many of your trusted witnesses must have cosigned; all by default."]
+Relay = Annotated[str, "Address of a relay; every request goes through it, none directly."]
 Trust = Annotated[
     tuple[str, ...],
-    "Public keys that you know: server=FILE, shuffler=FILE, board=FILE or witness=FILE.",
+    "Public keys that you trust: server=FILE, shuffler=FILE, board=FILE or witness=FILE.",
     {"metavar": "ROLE=FILE"},
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TakingPart:
-    """What a person states to take part: whom to trust, the value, and the most it may cost."""
+    """What a person states to take part: trusted keys, the value, and the most it may cost."""
 
     trust: Trust
-    group: Annotated[str, "Your group in the terms, if they have several."] = ""
-    value: Annotated[str, "Your value, such as 31.23,121.47; - reads stdin."]
-    epsilon: Annotated[float, "The most that the round may cost."]
+    group: Annotated[str, "Your group, if the terms have several."] = ""
+    value: Annotated[str, "Your value, such as 31.23,121.47; - reads standard input."]
+    epsilon: Annotated[float, "The most ε that the round may cost."]
     delta: Annotated[float, "The chance that it costs more."]
-    ledger: Annotated[Path, "From `coatcheck ledger begin`, or your profile's."]
+    ledger: Annotated[Path, "Your ledger, from `coatcheck ledger begin` or `me begin`."]
     clamp: Annotated[bool, "Move a value outside the domain to its edge."] = False

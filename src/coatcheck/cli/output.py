@@ -1,4 +1,7 @@
-"""What commands print: a document as JSON, as lines or as tables; hints go to standard error."""
+"""What commands print: documents as JSON, lines or tables; answers; hints and progress.
+
+Results go to standard output, hints and progress to standard error.
+"""
 
 import math
 import re
@@ -21,79 +24,87 @@ from coatcheck.protocol.wire.encoding import document
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from coatcheck.accounting.guarantee import Guarantee
+
 STAMP = "SIMULATION: one process saw every place, and the seed repeats; it protected nobody"
-_WIDTH = 100  # columns that the widest table needs
+_WIDTH = 100  # columns of the widest table
 _TIMES = ("opens", "closes", "expires")
 _KEY = re.compile(r"[0-9a-f]{32,}")
-_SAID = [0.0]  # when the last hint was printed
+_last_hint = [0.0]  # when the last hint was printed, by the monotonic clock
 
 
 def show(
-    found: Any, *, as_json: bool, text: str | Callable[[], Iterable["str | Table"]] = ""
+    result: Any, *, as_json: bool, text: str | Callable[[], Iterable["str | Table"]] = ""
 ) -> None:
-    """Print a result: one JSON document (NaN and infinity as null), or its text.
+    """Print a result as one JSON document (NaN and infinity as null) or as text.
 
-    The text is a plain one, or lines with rich's markup and tables; by default one line per field.
+    Args:
+        result: the document.
+        as_json: whether to print it as JSON.
+        text: plain text, or a function that yields lines with rich's markup and tables; by default
+            the fields of the result, one per line.
     """
     if as_json:
-        click.echo(document(found), nl=False)
+        click.echo(document(result), nl=False)
     elif text and isinstance(text, str):
         click.echo(text)
     elif isinstance(text, str):
-        wide = max(map(len, found), default=0)
-        for name, field in found.items():
-            told = field if isinstance(field, str) else plain(name, field)
-            click.echo(f"{name.replace('_', ' '):<{wide}}  {told}")
+        width = max(map(len, result), default=0)
+        for name, field in result.items():
+            words = field if isinstance(field, str) else plain(name, field)
+            click.echo(f"{name.replace('_', ' '):<{width}}  {words}")
     else:
         from rich.console import Console  # noqa: PLC0415 - only where a table is printed
 
         console = Console(highlight=False)
-        # A narrower terminal breaks lines, which is better than a figure cut short.
+        # A narrower terminal wraps the lines: that is better than a figure cut short.
         console.width = max(console.width, _WIDTH)
         for part in text():
             console.print(part)
 
 
 def plain(name: str, field: Any) -> str:
-    """Tell a field to a person: times by the clock, no brackets, long keys by their ends."""
+    """Write a field for a person: local times, no brackets, the two ends of a long key."""
     if name in _TIMES and isinstance(field, int):
-        return told_time(field)
+        return local_time(field)
     if isinstance(field, bool) or field is None:
         return {True: "yes", False: "no", None: "-"}[field]
     if isinstance(field, Mapping):
-        return ", ".join(f"{key.replace('_', ' ')} {plain(key, one)}" for key, one in field.items())
+        return ", ".join(
+            f"{key.replace('_', ' ')} {plain(key, part)}" for key, part in field.items()
+        )
     if isinstance(field, list | tuple):
-        inner = "; " if any(isinstance(one, Mapping) for one in field) else ", "
-        return inner.join(plain(name, one) for one in field) or "none"
+        separator = "; " if any(isinstance(part, Mapping) for part in field) else ", "
+        return separator.join(plain(name, part) for part in field) or "none"
     if isinstance(field, float):
         return f"{field:.6g}"
     text = str(field)
     return f"{text[:8]}…{text[-4:]}" if _KEY.fullmatch(text) else text
 
 
-def told_time(seconds: float) -> str:
-    """Tell a time in seconds since 1970 as people do: the local date and minute."""
+def local_time(seconds: float) -> str:
+    """Write a time in seconds since 1970 as the local day, month, hour and minute."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%d %b %H:%M")
 
 
 def table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str], **look: Any
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str], **style: Any
 ) -> "Table":
-    """Return a table; columns with these headings are aligned to the right."""
+    """Return a table; the columns whose headings are in `right` are aligned to the right."""
     from rich import box  # noqa: PLC0415 - only where a table is printed
     from rich.table import Table  # noqa: PLC0415 - only where a table is printed
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, **look)
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, **style)
     for heading in headings:
-        # Folded, never cut: an address that is cut short cannot be typed.
-        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+        # Cells wrap and are never cut: nobody can type half an address.
+        result.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*row)
-    return made
+        result.add_row(*row)
+    return result
 
 
 def service_table(service: Mapping[str, Any], unit: str) -> "Table":
-    """Return how well people were served, beside what they could have had."""
+    """Return how well people were served: privately, with true places, and by chance."""
     headings = ("", "served", "pairs", "mean distance", "median", "within radius")
     rows = [
         (
@@ -116,18 +127,24 @@ def service_table(service: Mapping[str, Any], unit: str) -> "Table":
 
 
 def hint(text: str) -> None:
-    """Print something that is not the result, to standard error."""
+    """Print a line that is not part of the result, to standard error."""
     click.echo(f"coatcheck: {text}", err=True)
-    _SAID[0] = time.monotonic()
+    _last_hint[0] = time.monotonic()
 
 
 def last_hint() -> float:
-    """Tell when the last hint was printed, by the clock that never goes back."""
-    return _SAID[0]
+    """Return when the last hint was printed, by the monotonic clock."""
+    return _last_hint[0]
+
+
+def hint_caveat(guarantee: "Guarantee") -> None:
+    """Print what the promise does not cover, before anything is sent."""
+    if guarantee.caveat:
+        hint(guarantee.caveat[0].lower() + guarantee.caveat[1:].removesuffix("."))
 
 
 def length(value: float, unit: str) -> str:
-    """Write a distance to three digits, in kilometres from 1,000 metres up."""
+    """Write a distance to three digits; 1,000 metres and more in kilometres."""
     if math.isnan(value):
         return "-"
     if unit == "m" and value >= 1_000:
@@ -135,81 +152,89 @@ def length(value: float, unit: str) -> str:
     return f"{value:.0f} m" if unit == "m" else f"{value:.3g}"
 
 
-# HOUSE-DOC cli.silence: 'No long silence: a command that takes its time says so, on a terminal and without one.'
-_SOON: Final = 0.7
-"""Seconds until the first sign on a terminal, where somebody waits for it."""
-_LATER: Final = 10.0
-"""Seconds of silence until any other sign."""
+# -- progress: a command that takes long says so, on a terminal and without one
+
+_FIRST_SIGN: Final = 0.7
+"""Seconds until the first line of progress on a terminal, where a person waits for it."""
+_SILENCE: Final = 10.0
+"""Seconds without a hint until any other line of progress."""
 
 
 @contextmanager
 def at_work(doing: str | Callable[[], str]) -> Iterator[None]:
-    """Say what is being done, and for how long already, whenever nothing was said for a while."""
-    over, begun = Event(), time.monotonic()
-    silent = _SOON if sys.stderr.isatty() else _LATER
+    """Print what is being done, and for how long, after every pause without a hint."""
+    done, start = Event(), time.monotonic()
+    patience = _FIRST_SIGN if sys.stderr.isatty() else _SILENCE
 
-    def watch(silent: float) -> None:
-        while not over.wait(max(0.05, max(begun, last_hint()) + silent - time.monotonic())):
-            if time.monotonic() - max(begun, last_hint()) < silent:
-                continue  # something was said meanwhile
+    def watch(patience: float) -> None:
+        while not done.wait(max(0.05, max(start, last_hint()) + patience - time.monotonic())):
+            if time.monotonic() - max(start, last_hint()) < patience:
+                continue  # a hint was printed meanwhile
             text = doing if isinstance(doing, str) else doing()
-            hint(f"{text} ({time.monotonic() - begun:.0f} s)")
-            silent = _LATER
+            hint(f"{text} ({time.monotonic() - start:.0f} s)")
+            patience = _SILENCE
 
-    watcher = Thread(target=watch, args=(silent,), daemon=True)
+    watcher = Thread(target=watch, args=(patience,), daemon=True)
     watcher.start()
     try:
         yield
     finally:
-        over.set()
+        done.set()
         watcher.join()
 
 
-# HOUSE-DOC cli.answers: 'An answer as a person reads it, and the contacts of it kept, so that a letter needs a number.'
-def answer_text(found: Mapping[str, Any], round_url: str = "") -> Iterator[str]:
-    """Tell an answer line by line; in full, with every key, by --json."""
-    partners = _partners(found)
-    if "values" in found:
-        yield f"Your answer: {plain('values', found['values'])}"
-    if "shared" in found:
-        yield f"For everybody: {plain('shared', found['shared'])}"
-    for number, one in enumerate(partners, start=1):
-        where = one.get("estimate")
-        near = "" if where is None else f", read as {plain('estimate', where)} (with noise)"
-        yield f"Partner {number} (group {one['group']}){near}: {plain('contact', one['contact'])}"
-    if not partners and not found.get("values") and "shared" not in found:
-        yield "Nobody was named to you this time."
-    for one in found.get("settled", {}).get("partners", ()):
-        yield f"Settled with {plain('contact', one['contact'])}: {one['words']}"
-    if "settled" in found and not found["settled"]["partners"]:
+# -- answers as text, and their contacts in a file, so that a letter needs only a partner's number
+
+
+def answer_text(answer: Mapping[str, Any], round_url: str = "") -> Iterator[str]:
+    """Yield the lines of an answer; `--json` prints it in full, with every key."""
+    partners = _partners(answer)
+    if "values" in answer:
+        yield f"Your answer: {plain('values', answer['values'])}"
+    if "shared" in answer:
+        yield f"For everybody: {plain('shared', answer['shared'])}"
+    for number, partner in enumerate(partners, start=1):
+        where, contact = partner.get("estimate"), plain("contact", partner["contact"])
+        near = "" if where is None else f", estimated as {plain('estimate', where)} (with noise)"
+        yield f"Partner {number} (group {partner['group']}){near}: {contact}"
+    if not partners and not answer.get("values") and "shared" not in answer:
+        yield "The answer names no partner for you this time."
+    for partner in answer.get("settled", {}).get("partners", ()):
+        yield f"Settled with {plain('contact', partner['contact'])}: {partner['words']}"
+    if "settled" in answer and not answer["settled"]["partners"]:
         yield "Nobody settled with you this time."
     if partners and round_url:
         yield f"Write to the first: coatcheck letters write {round_url} --to 1 --message TEXT"
 
 
-def _partners(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [*found.get("partners", ()), *found.get("second", ())]
+def _partners(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [*answer.get("partners", ()), *answer.get("second", ())]
 
 
-def keep_contacts(ticket: Path, found: Mapping[str, Any]) -> None:
-    """Keep the contacts of an answer beside the ticket, for its owner alone."""
-    contacts = [one["contact"] for one in _partners(found)]
-    write_bytes(_beside(ticket), msgspec.json.encode(contacts), secret=True, replace=True)
+def store_contacts(ticket: Path, answer: Mapping[str, Any]) -> None:
+    """Store the contacts of an answer beside the ticket, readable by its owner only."""
+    contacts = [partner["contact"] for partner in _partners(answer)]
+    write_bytes(_contacts_file(ticket), msgspec.json.encode(contacts), secret=True, replace=True)
 
 
 def contact_of(ticket: Path, text: str) -> bytes:
-    """Find whom a letter is for: a partner by number, or a contact in hexadecimal."""
+    """Return the contact that a letter is for, from a partner's number or from hexadecimal."""
     if text.isdigit() and len(text) < 4:
-        kept = msgspec.json.decode(read_bytes(_beside(ticket)), type=list[str])
-        if not 1 <= int(text) <= len(kept):
-            raise Misuse(f"your answer named {len(kept)} partners, and --to says {text}")
-        text = kept[int(text) - 1]
+        contacts = msgspec.json.decode(read_bytes(_contacts_file(ticket)), type=list[str])
+        if not 1 <= int(text) <= len(contacts):
+            raise Misuse(
+                f"`--to` must be the number of a partner, and your answer named"
+                f" {len(contacts)} partners; got {text}"
+            )
+        text = contacts[int(text) - 1]
     try:
         return bytes.fromhex(text)
     except ValueError:
-        told = "a partner's number, or a contact in hexadecimal"
-        raise Misuse(f"--to is {told}, as `coatcheck take-part` prints it") from None
+        raise Misuse(
+            "`--to` must be a partner's number, or a contact in hexadecimal as"
+            " `coatcheck take-part` prints it"
+        ) from None
 
 
-def _beside(ticket: Path) -> Path:
+def _contacts_file(ticket: Path) -> Path:
     return Path(f"{ticket}.contacts")

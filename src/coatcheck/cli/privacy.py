@@ -1,4 +1,8 @@
-"""`coatcheck curve` and `compose`: δ against ε, and what many rounds cost together."""
+"""`coatcheck amplify`, `calibrate`, `curve` and `compose`: what a crowd guarantees.
+
+`amplify` goes from the budget of one report to the guarantee for everybody, `calibrate` the other
+way. `curve` gives every δ with its ε, and `compose` what many rounds cost together.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -30,18 +34,22 @@ from coatcheck.domains import Ball
 from coatcheck.errors import Misuse
 from coatcheck.planning.comparison import check_file, draw_curve
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, SphereResponse
-from coatcheck.randomizers.baselines import BASELINES
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-# HOUSE-DOC cli.privacy: '`coatcheck amplify` and `calibrate`: what a crowd guarantees, and what it allows.'
-_WITHOUT_SHAPE: Final[dict[str, Any]] = {SphereResponse.name: SphereResponse} | {
-    kind.name: kind for kind in BASELINES
-}
-MECHANISMS: Final = ("any", "minkowski", "bounded", "grid", *_WITHOUT_SHAPE)
+_BASELINES: Final = (
+    "privunit",
+    "privunitg",
+    "privhs",
+    "laplace",
+    "planar-laplace",
+    "staircase",
+    "square-wave",
+)
+MECHANISMS: Final = ("any", "minkowski", "bounded", "grid", "sphere", *_BASELINES)
 _COUNTS: Final = ("delta", "method", "crowd", "local_epsilon", "corrupted", "exposed", "lost")
-_TOLD: Final = ("anonymous", "amplified", "least", "adjacency", "assumptions", "caveat")
+_WORDS: Final = ("anonymous", "amplified", "least", "adjacency", "assumptions", "caveat")
 
 
 _Pairs = list[tuple[int, float]]
@@ -56,12 +64,12 @@ def _pairs(text: str) -> _Pairs:
 class Crowd:
     """The people, and how their guarantee is computed."""
 
-    crowd: Annotated[int, WHOLE, "People, yourself included."]
-    delta: Annotated[float, "Chance of failure."]
+    crowd: Annotated[int, WHOLE, "Number of people, yourself included."]
+    delta: Annotated[float, "The δ of the guarantee, its chance of failure."]
     method: Annotated[str, " | ".join(METHODS)] = "mechanism"
-    corrupted: Annotated[int, WHOLE, "People who help the server."] = 0
-    exposed: Annotated[int, WHOLE, "People the answers give away."] = 0
-    lost: Annotated[int, WHOLE, "People who do not report."] = 0
+    corrupted: Annotated[int, WHOLE, "Number of people who help the server."] = 0
+    exposed: Annotated[int, WHOLE, "Number of people whom the answers identify."] = 0
+    lost: Annotated[int, WHOLE, "Number of people who do not report."] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,18 +77,18 @@ class Mechanism:
     """The randomizer of everybody's report."""
 
     mechanism: Annotated[str, one_of(MECHANISMS), " | ".join(MECHANISMS)] = "any"
-    radius: Annotated[float | None, "Of a cap; the domain has radius 1."] = None
-    dimension: Annotated[int, WHOLE, "Axes of the domain."] = 2
-    norm: Annotated[float, "2: a ball; inf (usual): a cube."] = math.inf
-    cells: Annotated[int | None, WHOLE, "Of a grid, or labels."] = None
-    rate: Annotated[float | None, "Chance with which each person reports."] = None
+    radius: Annotated[float | None, "Radius of a cap; the domain has radius 1."] = None
+    dimension: Annotated[int, WHOLE, "Number of axes of the domain."] = 2
+    norm: Annotated[float, "Norm of the domain: 2 is a ball, inf a cube."] = math.inf
+    cells: Annotated[int | None, WHOLE, "Number of cells of a grid, or of labels."] = None
+    rate: Annotated[float | None, "Probability with which each person reports."] = None
 
     def at(self, epsilon: float) -> Law:
         """Return the law of a report with this local ε."""
         return self.thinned(self._make()(epsilon))
 
     def thinned(self, law: AnyLdp | TwoLevel | Fieldwise | Ratios) -> Law:
-        """Return the law of people of whom each reports with a chance."""
+        """Return the law if each person reports with probability `rate` only."""
         return law if self.rate is None else OwnCoin(law=law, rate=self.rate)
 
     def _make(self) -> Callable[[float], AnyLdp | TwoLevel | Fieldwise | Ratios]:
@@ -88,35 +96,53 @@ class Mechanism:
             return any_ldp
         if self.mechanism == "grid":
             if self.cells is None:
-                raise Misuse("grid needs --cells; `coatcheck plan` finds how many")
+                raise Misuse(
+                    "`--mechanism grid` needs `--cells`; `coatcheck plan` finds the best number"
+                )
             return partial(laws.grid, cells=self.cells)
         domain = Ball(radius=1.0, p=self.norm, dimension=self.dimension)
-        if self.mechanism in _WITHOUT_SHAPE:
-            plain = _WITHOUT_SHAPE[self.mechanism]
-            return lambda epsilon: plain(domain=domain, epsilon=epsilon).law
+        if self.mechanism in {"sphere", *_BASELINES}:
+            kind = _without_shape(self.mechanism)
+            return lambda epsilon: kind(domain=domain, epsilon=epsilon).law
         radius = self.radius
         if radius is None:
-            raise Misuse(f"{self.mechanism} needs --radius; `coatcheck plan` finds the best one")
+            raise Misuse(
+                f"`--mechanism {self.mechanism}` needs `--radius`; `coatcheck plan` finds the best"
+            )
         if self.mechanism == "bounded" and radius > 1:
-            raise Misuse(f"a cap inside the domain has a radius of at most 1, not {radius}")
+            raise Misuse(
+                f"with `--mechanism bounded` `--radius` must be at most 1, that of the domain, got"
+                f" {radius}"
+            )
         kind = MinkowskiResponse if self.mechanism == "minkowski" else BoundedResponse
-        # The law of the randomizer that a round would use: on its lattice caps are a little larger.
+        # The law of the randomizer of a round: on its lattice the caps are a little larger.
         return lambda epsilon: kind(domain=domain, epsilon=epsilon, radius=radius).law
 
 
-_FIELDS = Reader(_pairs, "is LABELS:EPSILON by comma, such as 10:1,10:1")
+_FIELDS = Reader(_pairs, "must be LABELS:EPSILON separated by commas, such as 10:1,10:1")
+
+
+def _without_shape(name: str) -> Any:
+    """Return the class of a mechanism that needs neither a radius nor cells."""
+    if name == SphereResponse.name:
+        return SphereResponse
+    from coatcheck.randomizers.baselines import BASELINES  # noqa: PLC0415 - only when named
+
+    return next(kind for kind in BASELINES if kind.name == name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Mechanism):
     """A randomizer and what one report spends."""
 
-    local_epsilon: Annotated[float | None, "Budget of one report."] = None
-    fields: Annotated[_Pairs | None, _FIELDS, "Instead, labels:budget of each field."] = None
+    local_epsilon: Annotated[float | None, "Local ε of one report."] = None
+    fields: Annotated[
+        _Pairs | None, _FIELDS, "Instead of `--local-epsilon`: LABELS:EPSILON of each field."
+    ] = None
 
     @property
     def name(self) -> str:
-        """What the law is of."""
+        """Name what the law belongs to."""
         return self.mechanism if self.fields is None else "fields"
 
     def law(self) -> Law:
@@ -126,59 +152,63 @@ class Report(Mechanism):
         if self.local_epsilon is None and self.fields is not None:
             each = tuple(laws.grid(budget, cells=labels) for labels, budget in self.fields)
             return self.thinned(Fieldwise(laws=each))
-        raise Misuse("give either --local-epsilon or --fields")
+        raise Misuse("give either `--local-epsilon` or `--fields`")
 
 
 @command()
 def amplify(
     *,
-    lower: Annotated[bool, "Also give an epsilon that some data set reaches."] = False,
-    certify: Annotated[bool, "Also replay it in interval arithmetic."] = False,
+    lower: Annotated[bool, "Also give a lower bound: an ε that some data set reaches."] = False,
+    certify: Annotated[bool, "Also check the result in interval arithmetic."] = False,
     people: Crowd,
     report: Report,
     as_json: Json = False,
 ) -> None:
-    """Say what a crowd guarantees: from the budget of one report to an epsilon for everybody."""
+    """Compute the guarantee of a crowd from the budget of one report."""
     law = report.law()
-    found = amplified(law, **asdict(people), lower=lower, certify=certify)
-    if lower and found.least is None:
-        raise Misuse("which epsilon is reached is not known for this mechanism: leave out --lower")
-    up = [_rounded(value, ROUND_CEILING) for value in (found.epsilon, law.epsilon)]
-    _tell(found, f"ε = {up[0]} from local ε = {up[1]}", report.name, as_json=as_json)
+    guarantee = amplified(law, **asdict(people), lower=lower, certify=certify)
+    if lower and guarantee.least is None:
+        raise Misuse("no lower bound is known for this mechanism; leave out `--lower`")
+    epsilon, local = (_rounded(x, ROUND_CEILING) for x in (guarantee.epsilon, law.epsilon))
+    _show_guarantee(
+        guarantee, f"ε = {epsilon} from local ε = {local}", report.name, as_json=as_json
+    )
 
 
 @command()
 def calibrate(
     *,
-    epsilon: Annotated[float, "The promise to everybody."],
+    epsilon: Annotated[float, "The ε promised to everybody."],
     people: Crowd,
     report: Mechanism,
     as_json: Json = False,
 ) -> None:
     """Find the largest budget of one report that keeps a promise to everybody."""
-    found = calibrated(report.at, epsilon=epsilon, **asdict(people))
-    local = _rounded(found.local_epsilon, ROUND_FLOOR)
-    _tell(found, f"local ε = {local} for ε = {epsilon:g}", report.mechanism, as_json=as_json)
+    guarantee = calibrated(report.at, epsilon=epsilon, **asdict(people))
+    local = _rounded(guarantee.local_epsilon, ROUND_FLOOR)
+    _show_guarantee(
+        guarantee, f"local ε = {local} for ε = {epsilon:g}", report.mechanism, as_json=as_json
+    )
 
 
-def _tell(found: Guarantee, headline: str, mechanism: str, *, as_json: bool) -> None:
-    head = f"{headline} at δ = {found.delta:g}, {found.crowd:,} people ({found.method})"
-    document = {"mechanism": mechanism, **plain(found)}
-    show(document, as_json=as_json, text=f"{head}\n\n{found}")
+def _show_guarantee(guarantee: Guarantee, headline: str, mechanism: str, *, as_json: bool) -> None:
+    conditions = f"δ = {guarantee.delta:g}, {guarantee.crowd:,} people ({guarantee.method})"
+    document = {"mechanism": mechanism, **guarantee_document(guarantee)}
+    show(document, as_json=as_json, text=f"{headline} at {conditions}\n\n{guarantee}")
 
 
-def plain(found: Guarantee) -> dict[str, Any]:
-    """Return a guarantee as plain data; one that was replayed has the ends of what encloses it."""
-    told = {name: getattr(found, name) for name in ("epsilon", *_COUNTS, *_TOLD)}
-    return told if found.certificate is None else told | asdict(found.certificate)
+def guarantee_document(guarantee: Guarantee) -> dict[str, Any]:
+    """Return a guarantee as plain data; a certified one includes its interval."""
+    document = {name: getattr(guarantee, name) for name in ("epsilon", *_COUNTS, *_WORDS)}
+    return document | asdict(guarantee.certificate) if guarantee.certificate else document
 
 
 def _rounded(value: float, way: str) -> str:
-    """Write five digits, rounded up or down."""
+    """Write five digits, rounded up or down as `way` says."""
     return f"{float(Context(prec=5, rounding=way).create_decimal(value)):.5g}"
 
 
-_END: Final = 1e-12  # the δ at which a curve ends
+_END: Final = 1e-12  # the δ where a curve ends
 _ORDERS: Final = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
 _ASSUMED: Final = (
     "the rounds, their laws and crowds are fixed in advance",
@@ -198,20 +228,20 @@ _Kind = tuple[int, Report, int]
 def _kind(text: str) -> _Kind:
     count, mechanism, epsilon, crowd, *numbers = text.split(":")
     shape = zip(_SHAPES[mechanism].items(), numbers, strict=True)
-    given: dict[str, Any] = {name: read(number) for (name, read), number in shape}
-    report = Report(mechanism=mechanism, local_epsilon=float(epsilon), **given)
+    options: dict[str, Any] = {name: read(number) for (name, read), number in shape}
+    report = Report(mechanism=mechanism, local_epsilon=float(epsilon), **options)
     return whole(count), report, whole(crowd)
 
 
 _KIND = Reader(
     _kind,
-    f"is COUNT:MECHANISM:EPSILON:CROWD, such as 20:any:1:10000, with a mechanism of"
+    f"must be COUNT:MECHANISM:EPSILON:CROWD, such as 20:any:1:10000, with a MECHANISM of"
     f" {' | '.join(_SHAPES)}; a grid adds :CELLS, minkowski and bounded add :RADIUS",
 )
 
-CrowdSize = Annotated[int | None, WHOLE, "Honest, anonymous people, yourself included."]
-Rounds = Annotated[int, WHOLE, "How many rounds, all alike."]
-Sampled = Annotated[float, "The share of a population that is drawn in secret per round."]
+CrowdSize = Annotated[int | None, WHOLE, "Number of honest, anonymous people, yourself included."]
+Rounds = Annotated[int, WHOLE, "Number of rounds, all alike."]
+Sampled = Annotated[float, "Share of a population drawn secretly for each round."]
 
 
 @command()
@@ -221,12 +251,12 @@ def curve(
     report: Report,
     rounds: Rounds = 1,
     sampled: Sampled = 1.0,
-    points: Annotated[int, WHOLE, "How many to print."] = 21,
-    orders: Annotated[Sequence[float], numbers("2,4,8"), "Of the Rényi curve."] = _ORDERS,
+    points: Annotated[int, WHOLE, "Number of points to print."] = 21,
+    orders: Annotated[Sequence[float], numbers("2,4,8"), "Orders of the Rényi curve."] = _ORDERS,
     as_json: Json = False,
-    plot: Annotated[Path | None, "Also draw them into this file."] = None,
+    plot: Annotated[Path | None, "Also draw the curves into this file."] = None,
 ) -> None:
-    """Print δ against ε, and the Rényi curve, of one round or of many alike."""
+    """Print δ against ε and the Rényi curve, for one round or for many alike."""
     law, people = report.law(), _people(crowd)
     check_rounds(rounds)
     check_count(points, "points")
@@ -259,19 +289,19 @@ def curve(
 
 def _people(crowd: int | None) -> int:
     if crowd is None:
-        raise Misuse("give --crowd, the honest and anonymous people of a round")
+        raise Misuse("give `--crowd`, the number of honest and anonymous people of a round")
     return anonymous(crowd=crowd)
 
 
 def _assumed(sampled: float) -> list[str]:
-    """List what the figures rely on."""
+    """Return the assumptions of the figures."""
     return [*_ASSUMED, *([_SAMPLED] if sampled < 1 else [])]
 
 
 def _curve(
     law: Law, crowd: int, rounds: int, sampled: float, count: int
 ) -> tuple[list[float], list[float]]:
-    """Return ε from 0 to where δ is below anything that one promises, and each δ."""
+    """Return values of ε from 0 to where δ is negligible, and the δ of each."""
     if rounds == 1 and sampled == 1:
         end = max(1e-6, central(law, size=crowd, delta=_END))
         at = [end * k / (count - 1) for k in range(count)]
@@ -282,34 +312,35 @@ def _curve(
     return at, [joint.delta(x) for x in at]
 
 
-def _text(found: dict[str, Any]) -> Iterator["str | Table"]:
-    attained = found["attained"] or ()
+def _text(document: dict[str, Any]) -> Iterator["str | Table"]:
+    attained = document["attained"] or ()
     headings = ("ε", "δ at most", *(("attained",) if attained else ()))
     rows = [
-        (f"{one['epsilon']:.5g}", f"{one['delta']:.4g}", *(f"{x:.3g}" for x in attained[i : i + 1]))
-        for i, one in enumerate(found["curve"])
+        (f"{at['epsilon']:.5g}", f"{at['delta']:.4g}", *(f"{x:.3g}" for x in attained[i : i + 1]))
+        for i, at in enumerate(document["curve"])
     ]
     yield table(headings, rows, right=headings)
     yield ""
     headings = ("order", "Rényi at most")
-    bounds = [(f"{one['order']:g}", f"{one['epsilon']:.5g}") for one in found["renyi"]]
+    bounds = [(f"{at['order']:g}", f"{at['epsilon']:.5g}") for at in document["renyi"]]
     yield table(headings, bounds, right=headings)
-    yield f"\n{_told(found)}"
+    yield f"\n{_conditions(document)}"
 
 
-def _told(found: dict[str, Any]) -> str:
-    return f"For {found['adjacency']}. Assumes that {'; that '.join(found['assumptions'])}."
+def _conditions(document: dict[str, Any]) -> str:
+    assumptions = "; that ".join(document["assumptions"])
+    return f"For {document['adjacency']}. Assumes that {assumptions}."
 
 
 @command()
 def compose(
     *,
-    delta: Annotated[float, "Chance of failure over all rounds."],
+    delta: Annotated[float, "The δ of all rounds together, their chance of failure."],
     kinds: Annotated[
         tuple[_Kind, ...],
         _KIND,
         "--round",
-        "Instead, each kind: COUNT:MECHANISM:EPSILON:CROWD[:SHAPE].",
+        "Instead, once per kind of round: COUNT:MECHANISM:EPSILON:CROWD[:SHAPE].",
     ] = (),
     crowd: CrowdSize = None,
     report: Report,
@@ -317,15 +348,15 @@ def compose(
     sampled: Sampled = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Say what rounds cost together, if they are fixed in advance.
+    """Compute what rounds cost together, if they are fixed in advance.
 
-    Rounds that are all alike are described by options. Different ones are listed by --round, such
-    as 20:any:1:10000, 5:grid:2:4000:16 (16 cells) or 3:minkowski:3:2000:0.5 (radius 0.5).
+    Describe rounds that are all alike by options, and different ones by `--round`, such as
+    20:any:1:10000, 5:grid:2:4000:16 (16 cells) or 3:minkowski:3:2000:0.5 (radius 0.5).
     """
     if kinds:
         if (crowd, report, rounds, sampled) != (None, Report(), 1, 1.0):
-            raise Misuse("describe rounds that are alike by options, or all by --round: not both")
-        listed = [(one.law(), people, count) for count, one, people in kinds]
+            raise Misuse("describe the rounds by options or by `--round`, not by both")
+        listed = [(kind.law(), people, count) for count, kind, people in kinds]
     else:
         listed = [(report.law(), _people(crowd), rounds)]
     total = compose_all(listed, delta=delta, sampled=sampled)
@@ -347,8 +378,12 @@ def compose(
     }
     head = f"{document['rounds']:,} rounds together: ε = {total * (1 + 5e-6):.5g} at δ = {delta:g}"
     lines = [
-        f"  {one['rounds']:,} of local ε = {one['local_epsilon']:.4g} among {one['crowd']:,} "
-        f"people: ε = {one['epsilon']:.4g} each, were it the only one"
-        for one in document["kinds"]
+        f"  {kind['rounds']:,} of local ε = {kind['local_epsilon']:.4g} among {kind['crowd']:,} "
+        f"people: ε = {kind['epsilon']:.4g} for each on its own"
+        for kind in document["kinds"]
     ]
-    show(document, as_json=as_json, text="\n".join([f"{head}\n", *lines, f"\n{_told(document)}"]))
+    show(
+        document,
+        as_json=as_json,
+        text="\n".join([f"{head}\n", *lines, f"\n{_conditions(document)}"]),
+    )

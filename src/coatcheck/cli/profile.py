@@ -1,7 +1,7 @@
-"""A person's profile: what they would otherwise state at every round, in a folder of their own.
+"""A person's profile: the options that they would otherwise give in every round.
 
-The folder is `COATCHECK_HOME`, or the usual place of the system. It holds the profile, the ledger,
-the public keys that the person trusts, and a ticket per round.
+It is in a folder of theirs, `COATCHECK_HOME` or the system's usual place, together with the
+ledger, the public keys that the person trusts, and a ticket per round.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ from coatcheck.services.person.session import stored_offer
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person decided once for all rounds.
+    """What a person has decided once for all rounds.
 
     Attributes:
         epsilon: the most that one round may cost.
         delta: the chance that it costs more.
-        trust: public keys by role, as ROLE=FILE; the files are in the folder.
+        trust: public keys by role, as ROLE=FILE, with files in the folder.
         witnesses: how many of the trusted witnesses must have cosigned; 0 is all of them.
-        relay: the relay's address that everything goes through, or nothing.
+        relay: the address of the relay for every request; empty for none.
         ca: a PEM file of certificates to trust instead of the system's.
     """
 
@@ -45,14 +45,14 @@ def folder() -> Path:
 
 
 def ledger() -> Path:
-    """Return where the person's ledger is."""
+    """Return the path of the person's ledger."""
     return folder() / "ledger.json"
 
 
-def boards(book: Path | None = None) -> Path | None:
-    """Return where the last checkpoints of boards are: beside the ledger, for all rounds."""
-    book = book or ledger()
-    return Path(f"{book}.boards") if book.exists() else None
+def boards(ledger_file: Path | None = None) -> Path | None:
+    """Return the file of the boards' last checkpoints, beside the ledger, if there is a ledger."""
+    path = ledger_file or ledger()
+    return Path(f"{path}.boards") if path.exists() else None
 
 
 def load() -> Profile | None:
@@ -63,30 +63,32 @@ def load() -> Profile | None:
     try:
         return msgspec.json.decode(read_bytes(path), type=Profile)
     except msgspec.DecodeError as error:
-        raise Misuse(f"{path} cannot be read: {error}; correct it, or begin anew") from None
+        raise Misuse(
+            f"{path} cannot be read ({error}); correct it, or delete it and begin a new profile"
+        ) from None
 
 
-def loaded() -> Profile:
-    """Read the profile, or say how to begin one."""
-    found = load()
-    if found is None:
-        raise Misuse("you have no profile yet: begin one with coatcheck me begin")
-    return found
+def require() -> Profile:
+    """Read the profile; without one, raise an error that says how to begin it."""
+    profile = load()
+    if profile is None:
+        raise Misuse("you have no profile yet; begin one with `coatcheck me begin`")
+    return profile
 
 
 def store(profile: Profile) -> None:
-    """Write the profile, durably and for its owner alone, if it is one that can be read."""
+    """Write the profile durably, readable by its owner only, after checking that it is valid."""
     raw = msgspec.json.format(msgspec.json.encode(profile))
     try:
         msgspec.json.decode(raw, type=Profile)
     except msgspec.ValidationError as error:
-        raise Misuse(f"this cannot be in a profile: {error}") from None
+        raise Misuse(f"the profile would not be valid: {error}") from None
     folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     write_bytes(folder() / "profile.json", raw, secret=True, replace=True)
 
 
 def defaults() -> dict[str, Any]:
-    """Return what the profile gives the commands of people, as click's defaults."""
+    """Return click's defaults for the commands of people, from the profile."""
     profile = load()
     if profile is None:
         return {}
@@ -96,43 +98,46 @@ def defaults() -> dict[str, Any]:
         "relay": profile.relay,
         "ca": profile.ca,
     }
-    part = {"epsilon": profile.epsilon, "delta": profile.delta, "ledger": str(ledger())}
-    return {"take-part": shared | part, "letters": {"write": shared, "read": shared}}
+    limits = {"epsilon": profile.epsilon, "delta": profile.delta, "ledger": str(ledger())}
+    return {"take-part": shared | limits, "letters": {"write": shared, "read": shared}}
 
 
-def ticket_of(url: str, given: Path | None) -> Path:
-    """Return where the ticket of a round is: where it was said, or in the person's folder."""
-    if given is not None:
-        return given
-    loaded()
+def ticket_of(url: str, option: Path | None) -> Path:
+    """Return the path of a round's ticket: the option's, or one in the person's folder."""
+    if option is not None:
+        return option
+    require()
     tickets = folder() / "tickets"
     tickets.mkdir(mode=0o700, parents=True, exist_ok=True)
     return tickets / f"{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:16]}.json"
 
 
-def begun(service: str, ticket: Path | None) -> str:
-    """Give the address of the round of a service that was begun and not ended, or nothing."""
+# -- which round of a service that runs one round after another the person is in
+
+
+def unfinished_round(service: str, ticket: Path | None) -> str:
+    """Return the address of the service's round that the person began and has not ended, or ""."""
     if ticket is not None:
         offer = stored_offer(ticket)
         return read_terms(offer.signed.document.encode()).address if offer else ""
-    path = _begun(service)
+    path = _unfinished_file(service)
     url = path.read_text(encoding="ascii") if path.exists() else ""
     return url if url and ticket_of(url, None).exists() else ""
 
 
 def remember(service: str, ticket: Path | None, url: str) -> None:
-    """Keep which round of a service a person is in, so that the same command goes on with it."""
+    """Store which round of a service a person is in, so that the same command continues it."""
     if ticket is None:
-        write_bytes(_begun(service), url.encode(), secret=True, replace=True)
+        write_bytes(_unfinished_file(service), url.encode(), secret=True, replace=True)
 
 
 def forget(service: str, ticket: Path | None) -> None:
-    """Let the next command take the service's current round, if this was one of a service."""
+    """Make the next command join the current round of the service, if there is a service."""
     if service and ticket is None:
-        _begun(service).unlink(missing_ok=True)
+        _unfinished_file(service).unlink(missing_ok=True)
 
 
-def _begun(service: str) -> Path:
+def _unfinished_file(service: str) -> Path:
     return ticket_of(service, None).with_suffix(".round")
 
 

@@ -1,4 +1,8 @@
-"""`coatcheck simulate`: a whole round in memory, on places from files."""
+"""`coatcheck simulate` and `coatcheck check-task`: what can be tried before there is a round.
+
+`simulate` runs a whole round in memory on places from files. `check-task` searches for a crowd
+that shows that a task's answers depend on the order of the reports.
+"""
 
 import sys
 import time
@@ -28,11 +32,11 @@ if TYPE_CHECKING:
 
     from coatcheck.randomizers import Decode
 
-_HELP = 1.1  # warn about a crowd that lowers ε by less than this factor
+_LEAST_GAIN = 1.1  # warn about a crowd that lowers ε by a smaller factor
 _ERRORS = ("error expected", "error here")
 _GROUPS = ("group", "people", "local ε", "ε", "δ", *_ERRORS, "randomizer")
 _BOX = numbers("31.0,121.2,31.4,121.7", count=4)
-_MANY = "is a number, or one per group such as 5,5"
+_MANY = "must be a number, or one per group such as 5,5"
 _HELPERS = Reader(lambda text: [int(part) for part in text.split(",")], _MANY, name="numbers")
 
 
@@ -40,26 +44,32 @@ _HELPERS = Reader(lambda text: [int(part) for part in text.split(",")], _MANY, n
 def simulate(
     files: tuple[str, ...],
     *,
-    task: Annotated[str, "What to compute."] = "least-cost-matching",
+    task: Annotated[str, "The task: what to compute."] = "least-cost-matching",
     epsilon: Annotated[float, POSITIVE, "The ε promised to everybody."] = 1.0,
-    delta: Annotated[float | None, "The δ; by default 1 in 100 times the crowd, or less."] = None,
-    columns: Annotated[str | None, "The two columns of a place, such as lat,lon."] = None,
+    delta: Annotated[
+        float | None, "The δ of the promise; by default 1 in 100 times the crowd, or less."
+    ] = None,
+    columns: Annotated[str | None, "The two columns that hold a place, such as lat,lon."] = None,
     group_by: Annotated[str | None, "The column or property that names a row's group."] = None,
-    radius: Annotated[float | None, "In metres, or in the columns' unit."] = None,
+    radius: Annotated[float | None, "The task's radius, in metres or in the columns' unit."] = None,
     limit: Annotated[int | None, "The most neighbours in an answer."] = None,
-    candidates: Annotated[int | None, "Possible partners per person, who settle by letter."] = None,
-    settle: Annotated[bool, "Let candidates settle."] = False,
+    candidates: Annotated[
+        int | None, "Number of candidates per person, who settle by letter."
+    ] = None,
+    settle: Annotated[bool, "Let candidates settle by letter."] = False,
     box: Annotated[Sequence[float], _BOX, "The box of the terms: south,west,north,east."] = (),
     clamp: Annotated[bool, "Move places outside the box to its edge."] = False,
-    corrupted: Annotated[Sequence[int], _HELPERS, "The server's helpers, per group."] = (0,),
+    corrupted: Annotated[
+        Sequence[int], _HELPERS, "Number of people who help the server, per group."
+    ] = (0,),
     prior: Annotated[Path | None, "CSV or GeoJSON of public places; never private ones."] = None,
-    seed: Annotated[int, "The same seed gives the same round."] = 7,
+    seed: Annotated[int, "Seed; the same seed gives the same round."] = 7,
     as_json: Json = False,
 ) -> None:
-    """Run a whole round in memory on your own places: how useful it is, and what it promises.
+    """Simulate a round in memory on your own places: how useful it is, and what it promises.
 
-    FILES are CSV (with a header) or GeoJSON points. Give one file per group, named after the file
-    or as NAME=FILE, or one file with --group-by.
+    FILES are CSV files with a header, or GeoJSON points. Give one file per group, whose name is the
+    file's or that of NAME=FILE, or give one file and `--group-by`.
 
     \b
     coatcheck simulate riders.csv drivers.csv --epsilon 1
@@ -78,12 +88,14 @@ def simulate(
         task, names=tuple(groups), box=around, radius=radius, limit=limit, candidates=candidates
     )
     if settle and not names_many(work):
-        raise Misuse("--settle is for candidates: give --candidates 5")
+        raise Misuse("`--settle` needs candidates; give also `--candidates 5`")
     if len(corrupted) not in {1, len(groups)}:
-        raise Misuse(f"--corrupted {_MANY}, got {len(corrupted)} numbers")
-    started = time.perf_counter()
+        raise Misuse(
+            f"`--corrupted` {_MANY}, got {len(corrupted)} numbers for {len(groups)} groups"
+        )
+    start = time.perf_counter()
     try:
-        found = trial.run_trial(
+        result = trial.run_trial(
             groups,
             task=work,
             box=around,
@@ -96,29 +108,32 @@ def simulate(
             settle=usual_cell(around) if settle else None,
         )
     except OutsideDomain as error:
-        raise Misuse(str(error).replace("pass clamp=True", "give --clamp")) from None
-    document = {**describe_trial(found), "seed": seed, "seconds": time.perf_counter() - started}
+        raise Misuse(str(error).replace("pass clamp=True", "give `--clamp`")) from None
+    seconds = time.perf_counter() - start
+    document = {**describe_trial(result), "seed": seed, "seconds": seconds}
     show(document, as_json=as_json, text=lambda: trial_text(document, stated=bool(box)))
 
 
 def _groups(
     files: Sequence[str], *, columns: Sequence[str], group_by: str | None
 ) -> tuple[dict[str, Floats], bool]:
-    """Read each file as a group, or one file as several, and say whether they are in degrees."""
+    """Return the groups, and whether their values are in degrees."""
     if group_by and len(files) > 1:
-        raise Misuse("--group-by is for one file; with several, each file is a group")
+        raise Misuse("`--group-by` needs a single file; of several files each is a group")
     groups: dict[str, Floats] = {}
     kinds = set()
     for file in files:
-        given, _, path = file.rpartition("=")
+        name, _, path = file.rpartition("=")
         table = read_places(Path(path), columns=columns, group_by=group_by)
         kinds.add(table.degrees)
-        found = {group_name(given): table.values} if given else table.groups()
-        if set(found) & set(groups):
-            raise Misuse(f"two files are both group {next(iter(found))!r}: name them by NAME=FILE")
-        groups |= found
+        added = {group_name(name): table.values} if name else table.groups()
+        if set(added) & set(groups):
+            raise Misuse(
+                f"two files are both group {next(iter(added))!r}; name one of them by NAME=FILE"
+            )
+        groups |= added
     if len(kinds) > 1:
-        raise Misuse("some files are in degrees and some are not: use the same columns in all")
+        raise Misuse("some files are in degrees and some are not; use the same columns in all")
     return groups, kinds.pop()
 
 
@@ -128,53 +143,55 @@ def _prior(path: Path | None, *, columns: Sequence[str]) -> Prior | None:
     return Prior.from_file(path, columns=columns if path.suffix.lower() == ".csv" else ())
 
 
-def describe_trial(found: trial.Trial) -> dict[str, Any]:
-    """Write a simulated round as plain data."""
-    task, outcome = found.outcome.round.terms.task, found.outcome
+def describe_trial(result: trial.Trial) -> dict[str, Any]:
+    """Return a simulated round as plain data."""
+    task, outcome = result.outcome.round.terms.task, result.outcome
     groups = []
-    for made, promise, errors in zip(outcome.groups, outcome.guarantees, found.errors, strict=True):
-        expected = made.randomizer.expected_error(cast("Decode", made.decode))
+    for group, promise, errors in zip(
+        outcome.groups, outcome.guarantees, result.errors, strict=True
+    ):
+        expected = group.randomizer.expected_error(cast("Decode", group.decode))
         measured = {"expected_error": expected, "mean_error": float(errors.mean())}
-        groups.append({**trial.describe_group(made, promise), **measured})
+        groups.append({**trial.describe_group(group, promise), **measured})
     return {
-        "warnings": _warnings(found),
+        "warnings": _warnings(result),
         "simulation": True,
         "task": {"name": task.name, **task.params},
-        "unit": found.box.unit,
-        "box": {"lo": found.box.lo, "hi": found.box.hi},
+        "unit": result.box.unit,
+        "box": {"lo": result.box.lo, "hi": result.box.hi},
         "groups": groups,
-        **(service := asdict(found.service)),
+        **(service := asdict(result.service)),
         "service": service,
     }
 
 
-def _warnings(found: trial.Trial) -> list[str]:
-    """Return what a reader must not miss."""
-    told = []
-    for guarantee, group in zip(found.outcome.guarantees, found.outcome.groups, strict=True):
-        if guarantee.local_epsilon < _HELP * guarantee.epsilon:
-            told.append(
-                f"the crowd of {group.name} is too small to help: ε is hardly less than the local"
-                " one; find more people"
+def _warnings(result: trial.Trial) -> list[str]:
+    """Return the warnings that a reader must not miss."""
+    warnings = []
+    for guarantee, group in zip(result.outcome.guarantees, result.outcome.groups, strict=True):
+        if guarantee.local_epsilon < _LEAST_GAIN * guarantee.epsilon:
+            warnings.append(
+                f"the crowd of {group.name} is too small to help: its ε is hardly below the local"
+                " ε; find more people"
             )
-    told += [
-        f"{name} are too few to learn from their reports where people are: each report was read by"
-        " itself, or by the prior"
-        for name in found.unlearned
+    warnings += [
+        f"group {name} is too small to learn from its reports where people are: each report was"
+        " decoded by itself, or with the prior"
+        for name in result.unlearned
     ]
-    service = found.service
+    service = result.service
     private = (service.settled or service.private).mean_distance
     chance = service.at_random.mean_distance
     if private - service.without_noise.mean_distance > chance - private:
-        told.append(
-            "partners are nearer to chance than to what true places would give: find more people,"
-            " or ask for a larger ε"
+        warnings.append(
+            "partners are nearer to chance than to what true places would give; find more people,"
+            " or choose a larger ε"
         )
-    return told
+    return warnings
 
 
 def trial_text(document: dict[str, Any], *, stated: bool) -> "Iterator[str | Table]":
-    """Tell a simulated round to a reader; `stated` if its box was decided before."""
+    """Yield the text of a simulated round; `stated` if the user stated its box."""
     unit, groups = document["unit"], document["groups"]
     yield f"[bold]{STAMP}[/]\n"
     rows = [
@@ -196,65 +213,64 @@ def trial_text(document: dict[str, Any], *, stated: bool) -> "Iterator[str | Tab
     people = sum(group["people"] for group in groups)
     yield f"\nThe round of {people:,} people took {document['seconds']:.1f} s in this process."
     if not stated:
-        yield "The box was drawn around the data, which a real round must not do: give --box."
+        yield "The box was drawn around the data, which a real round must not do; give `--box`."
     for group in groups:
         yield f"\n[bold]{group['name']}[/]: {group['guarantee']}"
     for warning in document["warnings"]:
         yield f"\n[bold]warning[/]: {warning}"
 
 
-# HOUSE-DOC cli.check_task: '`coatcheck check-task`: search for a crowd that shows a task is not permutation-equivariant.'
-_TOLD = ("task", "equivariant", "equal", "tied", "reason", "cured", "counterexample")
-_NEEDED = ("name", "groups", "__call__", "exposed", "answer_size", "params")
+_VERDICT = ("task", "equivariant", "equal", "tied", "reason", "cured", "counterexample")
+_TASK_MEMBERS = ("name", "groups", "__call__", "exposed", "answer_size", "params")
 
 
-@command(doing="crowds are tried")
+@command(doing="trying crowds")
 def check_task(
     task: str,
     *,
-    trials: Annotated[int, "How many crowds to try."] = 120,
-    seed: Annotated[int, "The same seed tries the same crowds."] = 0,
+    trials: Annotated[int, "Number of crowds to try."] = 120,
+    seed: Annotated[int, "Seed; the same seed tries the same crowds."] = 0,
     as_json: Json = False,
 ) -> None:
     """Check that the answers of TASK do not depend on the order of the reports.
 
-    TASK is module:Name, or a name as in terms.
+    TASK is module:Name, or the name of a task in terms.
 
-    Exit code 0 if no counterexample was found, 1 if one was.
+    The exit code is 0 if no counterexample was found and 1 if one was.
     """
-    verdict = check_equivariance(_found(task), trials=trials, entropy=seed)
-    show(_plain(verdict), as_json=as_json, text=str(verdict))
+    verdict = check_equivariance(_load_task(task), trials=trials, entropy=seed)
+    show(_verdict_document(verdict), as_json=as_json, text=str(verdict))
     click.get_current_context().exit(0 if verdict.equivariant else 1)
 
 
-def _found(where: str) -> Task:
-    """Load the task; a class is made by its `example()`, or without arguments."""
-    module, colon, attribute = where.partition(":")
-    found: object = load(where) if not colon else _imported(module, attribute)
-    if isclass(found):
-        found = found.example() if hasattr(found, "example") else found()
-    missing = [name for name in _NEEDED if not hasattr(found, name)]
+def _load_task(name: str) -> Task:
+    """Load a task; make one of a class by its `example()`, or without arguments."""
+    module, colon, attribute = name.partition(":")
+    task: object = load(name) if not colon else _load_attribute(module, attribute)
+    if isclass(task):
+        task = task.example() if hasattr(task, "example") else task()
+    missing = [member for member in _TASK_MEMBERS if not hasattr(task, member)]
     if missing:
-        raise Misuse(f"{where} is not a task: it lacks {', '.join(missing)}")
-    return cast("Task", found)
+        raise Misuse(f"{name} is not a task: it has no {', '.join(missing)}")
+    return cast("Task", task)
 
 
-def _imported(module: str, attribute: str) -> object:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+def _load_attribute(module: str, attribute: str) -> object:
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise Misuse(f"cannot load {module}:{attribute}: {error}") from error
 
 
-def _plain(verdict: Verdict) -> dict[str, object]:
-    found = {name: getattr(verdict, name) for name in _TOLD}
+def _verdict_document(verdict: Verdict) -> dict[str, object]:
+    document = {name: getattr(verdict, name) for name in _VERDICT}
     if verdict.counterexample is not None:
         reports, orders = verdict.counterexample.estimates, verdict.counterexample.orders
-        found["counterexample"] = {
+        document["counterexample"] = {
             "reports": [group.tolist() for group in reports],
             "orders": [order.tolist() for order in orders],
         }
-    return found
+    return document

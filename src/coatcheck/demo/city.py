@@ -1,6 +1,9 @@
-"""The streets of the made-up city, drawn beforehand: nothing is fetched, and nobody lives there.
+"""A made-up city: where its people are, and its streets.
 
-Everything is in shares (right, up) of the city's box, as the page draws it.
+The demo's people need places when the user brings no file. They gather in quarters, the same ones
+for the same seed. Nobody real lives here, so seeded randomness is right; the noise on the places is
+drawn by the clients, as always. Streets are in shares (right, up) of the city's box, as the page
+draws them; nothing is fetched.
 
     >>> streets()["quarters"][0]["name"]
     'harbor'
@@ -17,14 +20,13 @@ from scipy.special import ndtri
 
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy, source
-from coatcheck.tasks.contract import measured, scale_of
+from coatcheck.tasks.contract import scale_of, scaled
 
-# HOUSE-DOC demo.city: "A made-up city: crowds that gather in quarters, the same ones for the same seed.\n\nThe demo's people have to be somewhere when the user brings no file. Nobody real lives here, so\nseeded randomness is right; the noise on their places is drawn by the clients, as always.\n"
 CITY: Final = Box.geographic(south=31.190, west=121.430, north=31.262, east=121.514)
-"""Eight kilometres by eight, stated before anybody is asked where they are."""
+"""Eight kilometres by eight, stated before anybody reports a place."""
 
-# Where each quarter lies in the box (share of height and width), how wide it spreads, and how
-# many of the crowd are there. The last one is everybody else.
+# Where each quarter lies in the box (share of height and width), how wide it spreads, and which
+# share of the crowd is there. The last quarter is everybody else.
 _QUARTERS: Final = (
     ("harbor", 0.80, 0.72, 0.05, 0.22),
     ("old town", 0.55, 0.45, 0.07, 0.28),
@@ -35,14 +37,14 @@ _QUARTERS: Final = (
 
 
 def places(people: int, *, entropy: Entropy | int) -> Floats:
-    """Put people into the quarters, as (latitude, longitude)."""
+    """Return places of people in the quarters, as (latitude, longitude)."""
     drawn = source(entropy)
     shares = np.array([quarter[4] for quarter in _QUARTERS])
     home = np.searchsorted(np.cumsum(shares), drawn.uniforms(people) * shares.sum())
     center = np.array([quarter[1:3] for quarter in _QUARTERS])[home]
     spread = np.array([quarter[3] for quarter in _QUARTERS])[home, None]
     share = center + spread * _normal(drawn, people)
-    # Whoever would stand outside the city stands as far inside: reflecting keeps edges empty.
+    # A place outside the city is reflected to as far inside, which keeps the edges empty.
     share = 1 - np.abs(1 - np.abs(share) % 2)
     low, high = np.array(CITY.lo), np.array(CITY.hi)
     return np.asarray(low + np.clip(share, 0.0, 1.0) * (high - low))
@@ -54,22 +56,22 @@ def quarters() -> list[tuple[str, tuple[float, float], float]]:
 
 
 def place_of(name: str) -> Floats:
-    """Return the center of a quarter, as everybody knows it."""
-    (share,) = (one[1:3] for one in _QUARTERS if one[0] == name)
+    """Return the center of a quarter."""
+    (share,) = (quarter[1:3] for quarter in _QUARTERS if quarter[0] == name)
     low, high = np.array(CITY.lo), np.array(CITY.hi)
     return np.asarray(low + np.array(share) * (high - low))
 
 
 def well_placed(people: Floats, *, within: float) -> int:
-    """Tell who of the old town has the most people within so many metres."""
-    places = measured(people, scale_of(CITY) or (1.0, 1.0))
+    """Return the row of the person in the old town with the most people within that distance."""
+    places = scaled(people, scale_of(CITY) or (1.0, 1.0))
     near = cKDTree(places).query_ball_point(places, within, return_length=True)
-    there = [quarter(place) == "old town" for place in people]
-    return int(np.argmax(np.where(there, near, 0)))
+    in_old_town = [quarter(place) == "old town" for place in people]
+    return int(np.argmax(np.where(in_old_town, near, 0)))
 
 
 def quarter(place: Floats) -> str:
-    """Name the quarter whose center is nearest, as a passer-by would."""
+    """Return the name of the quarter whose center is nearest."""
     low, high = np.array(CITY.lo), np.array(CITY.hi)
     share = (place - low) / (high - low)
     apart = [float(np.hypot(*(share - quarter[1:3]))) for quarter in _QUARTERS[:-1]]
@@ -108,7 +110,7 @@ _BLOCK: Final = 0.035
 
 @lru_cache(maxsize=1)
 def streets() -> dict[str, Any]:
-    """Return water, parks, streets with their names, and the quarters."""
+    """Return the river, the parks, the streets and the quarters, with their names."""
     at = {name: place for name, place, _ in quarters()}
     lines = [
         {"kind": "lane", "name": "", "line": line}
@@ -128,14 +130,14 @@ def streets() -> dict[str, Any]:
 
 
 def _bent(start: Point, end: Point, bend: float) -> list[Point]:
-    """Lead a street from one point to another, through one that lies aside."""
+    """Draw a street from one point to another through a third, which lies aside."""
     (a, b), (c, d) = start, end
     middle = ((a + c) / 2 - bend * (d - b) * 2, (b + d) / 2 + bend * (c - a) * 2)
     return [start, *(_between(start, middle, end, n / 8) for n in range(1, 8)), end]
 
 
 def _between(start: Point, middle: Point, end: Point, share: float) -> Point:
-    """Return a point of the curve through three."""
+    """Return the point of the curve of three points at a share of its length."""
     parts = zip(start, middle, end, strict=True)
     far = 1 - share
     right, up = (a * far * far + 2 * b * share * far + c * share * share for a, b, c in parts)
@@ -148,7 +150,7 @@ def _circle(center: Point, radius: float, corners: int = 36) -> list[Point]:
 
 
 def _rings(center: Point) -> Iterator[list[Point]]:
-    """Lay rings and spokes around an old center, none of them quite regular."""
+    """Draw rings and spokes around an old center, all slightly irregular."""
     for ring in range(1, 5):
         yield [
             (x + 0.006 * math.sin(5 * y * ring), y + 0.006 * math.cos(7 * x * ring))
@@ -161,7 +163,7 @@ def _rings(center: Point) -> Iterator[list[Point]]:
 
 
 def _blocks(at: dict[str, Point]) -> Iterator[list[Point]]:
-    """Lay a turned grid over each of the newer quarters."""
+    """Draw a turned grid over each of the newer quarters."""
     for name, turn in _GRIDS.items():
         (x, y), cos, sin = at[name], math.cos(turn), math.sin(turn)
         for step in range(-3, 4):
@@ -172,7 +174,7 @@ def _blocks(at: dict[str, Point]) -> Iterator[list[Point]]:
 
 
 def _suburbs() -> Iterator[list[Point]]:
-    """Lay a few long streets through all of the city, each a little bent."""
+    """Draw a few long streets through the whole city, each slightly bent."""
     for number in range(1, 10):
         where = number / 10
         sway = [0.012 * math.sin(3 * number + 6 * share / 10) for share in range(-1, 12)]

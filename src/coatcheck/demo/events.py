@@ -1,6 +1,6 @@
-"""What is told of a run and to its people, and the pace at which it goes.
+"""Events of a run, its pace, the data that people exchange with it, and its one-line promise.
 
-An observer of a run is called with the run and an event. Knows nothing of how a run works.
+A run calls its observer with itself and an event. This file knows nothing of how a run works.
 """
 
 import asyncio
@@ -22,19 +22,8 @@ if TYPE_CHECKING:
     from coatcheck.protocol.wire.messages import Answer
 
 
-# HOUSE-DOC demo.words: 'The promise of a round in one plain line; the guarantee itself says it in full.'
-def plain_promise(*, epsilon: float, delta: float, also: str = "") -> str:
-    """Say a promise in one line, and what is told besides."""
-    factor = f"{math.ceil(100 * math.exp(epsilon)) / 100:,g}"
-    told = f"; {also}" if also else ""
-    return (
-        f"what others see of your report is at most {factor} times as likely as if your"
-        f" value were another (ε = {rounded_up(epsilon)}, δ = {delta:g}){told}"
-    )
-
-
 Person = tuple[int, int]
-"""A person of the scenario: group and row."""
+"""A person of the scenario: the number of their group, and their row in it."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +31,15 @@ class Event:
     """Something that happened in a run.
 
     Attributes:
-        kind: what happened; the run itself says more.
-        who: whom it happened to.
-        letters: what that person has read.
-        step: what begins with this event, in words; empty if nothing does.
-        parts: of how many events the step consists.
+        kind: what happened; the run itself holds the details.
+        who: the person to whom it happened.
+        letters: the letters that the person has read.
+        step: the step that begins with this event, in words; empty if none does.
+        parts: the number of events in that step.
     """
 
     kind: str
-    who: Person = (0, 0)
+    person: Person = (0, 0)
     letters: tuple["Letter", ...] = ()
     step: str = ""
     parts: int = 0
@@ -58,7 +47,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter that was read; the sender is None for somebody outside the scenario."""
+    """A letter that was read; its sender is None if they are not of the scenario."""
 
     sender: Person | None
     reader: Person
@@ -67,14 +56,16 @@ class Letter:
 
 @dataclass(frozen=True)
 class Invited:
-    """What people need for a round: where it is, whom they trust, and what they bring.
+    """What people need to take part in a round.
 
     Attributes:
-        url: the round's address; `relay` is the way to it.
-        homes: a folder for everybody's files.
-        names: of the groups.
-        values: what each person keeps to themselves.
-        limit: the most that a round may cost them.
+        url: the round's address.
+        relay: the address of the relay through which they reach it.
+        trusted: the keys that they trust.
+        homes: a folder for their files.
+        names: the names of the groups.
+        values: the private value of each person.
+        limit: the most that the round may cost a person.
         lines: a letter, and the reply to it.
     """
 
@@ -90,16 +81,16 @@ class Invited:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of one person's errand; what it does not tell of is empty.
+    """The result of one person's errand; a field that the errand does not set is empty.
 
     Attributes:
         report: the noisy numbers that the person reported.
-        partners: contacts of those whom the person settled with.
+        partners: the contacts of the people with whom the person settled.
         letters: what the person read, each with its sender's contact.
         posted: how many letters the person posted, or saw on the board while settling.
     """
 
-    who: Person
+    person: Person
     ticket: "Ticket | None" = None
     guarantee: "Guarantee | None" = None
     report: list[int] = field(default_factory=list)
@@ -110,11 +101,11 @@ class Done:
 
 
 class Pace:
-    """How fast people come: by itself, paused, or step by step, as somebody asks.
+    """The pace of a run, which the page controls: playing, paused, or step by step.
 
     Attributes:
-        playing: whether the run goes on by itself.
-        waiting: whether the run stands still until somebody asks it to go on.
+        playing: whether the run continues by itself.
+        waiting: whether the run stands still until the page lets it continue.
     """
 
     def __init__(self, *, speed: float = 1.0) -> None:
@@ -125,17 +116,17 @@ class Pace:
         self.waiting = False
 
     def play(self, *, speed: float) -> None:
-        """Go on by itself at a speed."""
+        """Let the run continue by itself at a speed."""
         self.playing, self.speed = True, speed
         self._wake()
 
     def pause(self) -> None:
-        """Wait before the next step."""
+        """Let the run wait before its next step."""
         self.playing = False
         self._wake()
 
     def step(self) -> None:
-        """Take one step and wait again."""
+        """Let the run take one step and wait again."""
         self.playing, self._steps = False, self._steps + 1
         self._wake()
 
@@ -144,7 +135,7 @@ class Pace:
         self._changed = asyncio.Event()
 
     async def rest(self, seconds: float) -> None:
-        """Wait for so many seconds at speed 1, and for as long as the run is paused."""
+        """Wait for a time, given for speed 1, and for as long as the run is paused."""
         clock = asyncio.get_running_loop().time
         end = clock() + seconds / self.speed
         while self.playing and (left := end - clock()) > 0:
@@ -156,3 +147,13 @@ class Pace:
         self.waiting = False
         if not self.playing:
             self._steps -= 1
+
+
+def plain_promise(*, epsilon: float, delta: float, also: str = "") -> str:
+    """Write a promise in one plain line, with what else others learn."""
+    factor = f"{math.ceil(100 * math.exp(epsilon)) / 100:,g}"
+    addition = f"; {also}" if also else ""
+    return (
+        f"what others see of your report is at most {factor} times as likely as if your"
+        f" value were another (ε = {rounded_up(epsilon)}, δ = {delta:g}){addition}"
+    )

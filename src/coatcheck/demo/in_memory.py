@@ -1,7 +1,7 @@
 """The demo without the services' packages: the same round in one process, with the real roles.
 
-Nothing here needs more than the plain install. It says that it is a simulation, and what to
-install for the round of real processes.
+It needs only the plain install. Its output says that it is a simulation, and what to install for
+a round of real processes.
 """
 
 from importlib.util import find_spec
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 _PACKAGES: Final = ("httptools", "httpx2", "prometheus_client", "uvicorn", "uvloop")
 INSTALL: Final = "pip install 'coatcheck[serve]'"
-"""What brings the services' packages."""
+"""The command that installs the services' packages."""
 
 
-def missing() -> list[str]:
-    """Name the services' packages that are not installed."""
+def missing_packages() -> list[str]:
+    """Return the services' packages that are not installed."""
     return [name for name in _PACKAGES if find_spec(name) is None]
 
 
-def rehearse(scenario: "Scenario", *, entropy: "Entropy | int") -> Trial:
+def run_in_memory(scenario: "Scenario", *, entropy: "Entropy | int") -> Trial:
     """Run the round of a scenario in memory, and measure how well its people are served."""
     if scenario.box is None or scenario.alone is None:
-        raise Misuse(f"the {scenario.name} demo runs with services only: {INSTALL}")
+        raise Misuse(f"the {scenario.name} demo needs the services' packages: {INSTALL}")
     near = scenario.task.name == "neighbours"
     return run_trial(
         dict(zip(scenario.task.groups, scenario.values, strict=True)),
@@ -42,10 +42,10 @@ def rehearse(scenario: "Scenario", *, entropy: "Entropy | int") -> Trial:
 
 
 def attack(scenario: "Scenario", trial: Trial) -> dict[str, Any]:
-    """Tell what a trilaterator gets, in an app, in this round and in more of them."""
-    told = trial.outcome.answers[0][-1].partners
+    """Return what a trilaterator learns in a rounding app, in this round and in several rounds."""
+    candidates = trial.outcome.answers[0][-1].partners
     near = [pair for pair in trial.settled if pair[0] == len(scenario.values[0]) - 1]
     return {
         **trilateration(scenario),
-        "this_round": {"candidates": len(told), "near": len(near)},
+        "this_round": {"candidates": len(candidates), "near": len(near)},
     }

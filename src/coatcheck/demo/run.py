@@ -1,7 +1,7 @@
-"""A run: every person of a scenario takes part in one live round, as a client of their own.
+"""A run of a scenario: from starting the services to the last letter.
 
-The command and the page use this same run. It holds everybody's tickets and the keys of the
-services, as only a demo may. SPEC section 12.
+Every person takes part as a client of their own. The command and the page use this same run. It
+holds everybody's tickets and the keys of the services, as only a demo may.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from coatcheck.protocol.agreement import accept
 from coatcheck.protocol.keys import address_of, read_keys
 from coatcheck.protocol.log.signed_notes import LogCheckpoint, Note
 from coatcheck.protocol.log.verification import board_note_key
-from coatcheck.protocol.server import Opened, Server
+from coatcheck.protocol.server import OpenedReports, Server
 from coatcheck.protocol.wire.batches import Batch
 from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.services.local_cluster import PATIENCE, Cluster
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from coatcheck.protocol.ticket import Ticket
     from coatcheck.protocol.wire.messages import Answer
 
-# HOUSE-DOC demo.cluster: 'The services of a demo: how they are started, and what only the server is told of the task.'
 _INSIGHT: Final = "insight.json"
 
 
@@ -55,17 +54,17 @@ def demo_cluster(folder: Path) -> Cluster:
 
 
 def tell_server(cluster: Cluster, scenario: "Scenario") -> None:
-    """Write down what only the server knows of the task."""
-    known, insight = {}, scenario.insight
-    if insight is not None:
-        known = {scenario.task.name: {"direction": insight.direction.tolist()}}
+    """Write the setting that only the server has: private parameters of the task."""
+    parameters, lesson = {}, scenario.lesson
+    if lesson is not None:
+        parameters = {scenario.task.name: {"direction": lesson.direction.tolist()}}
     path = cluster.folder / _INSIGHT
-    write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
+    write_bytes(path, msgspec.json.encode(parameters), secret=True, replace=True)
 
 
 WRITERS: Final = 200
-"""How many write letters; each reader downloads all of them."""
-_FEW: Final = 4  # how many join between two pauses of a pace
+"""How many people write letters; each reader downloads all letters."""
+_FEW: Final = 4  # people who join between two pauses of a pace
 _BEAT: Final = 0.1
 _BETWEEN_STEPS: Final = 1.2
 _GLANCE: Final = 0.05
@@ -74,10 +73,11 @@ _EXPIRES: Final = 3600  # a page that shows the round may be paused
 
 
 class Run:
-    """One round of a scenario on a cluster; everything that happens is told to an observer.
+    """One round of a scenario on a cluster; an observer gets every event.
 
-    Without a pace people join side by side and only the first person waits for a reply. With one
-    they come a few at a time, there is a rest after every step, and everybody reads the replies.
+    Without a pace, people join concurrently and only the first person waits for a reply. With a
+    pace, a few people join at a time, there is a pause after every step, and everybody reads the
+    replies.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Run:
         self.scenario, self.cluster, self.pace = scenario, cluster, pace
         self.people = scenario.everybody
         self.crowd = crowd
-        self._door = CachedClient()
+        self._http = CachedClient()
         self._onlooker: Session
         self.url = ""
         self.signed: SignedTerms
         self.round: TrustedTerms
         self.bulletin: VerifiedBulletin | None = None
         self.watched: LogCheckpoint | None = None
-        self.seen: Sequence[Opened] = ()
+        self.seen: Sequence[OpenedReports] = ()
         self.steps: list[dict[str, Any]] = []
         self.guarantees: dict[Person, Guarantee] = {}
         self.tickets: dict[Person, Ticket] = {}
@@ -122,13 +122,13 @@ class Run:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End the services, however it went."""
+        """End the services, whether the run succeeded or not."""
         self.cluster.end()
         await self.crowd.close()
-        await self._door.close()
+        await self._http.close()
 
     def tell(self, kind: str, **details: Any) -> None:
-        """Tell the observer of an event."""
+        """Pass an event to the observer."""
         self._observer(self, Event(kind, **details))
 
     @contextmanager
@@ -137,36 +137,36 @@ class Run:
         start = time.perf_counter()
         yield
         seconds = time.perf_counter() - start
-        before = next((step for step in self.steps if step["name"] == name), None)
-        if before is None:
-            before = {"name": name, "seconds": 0.0, "people": 0}
-            self.steps.append(before)
-        before["seconds"] += seconds
-        before["people"] += people
+        step = next((step for step in self.steps if step["name"] == name), None)
+        if step is None:
+            step = {"name": name, "seconds": 0.0, "people": 0}
+            self.steps.append(step)
+        step["seconds"] += seconds
+        step["people"] += people
 
     async def _rest(self, seconds: float = _BETWEEN_STEPS) -> None:
         if self.pace is not None:
             await self.pace.rest(seconds)
 
     def person_at(self, address: bytes) -> Person | None:
-        """Tell whose address this is, if somebody's of the scenario."""
+        """Return the person with this address, if they are of the scenario."""
         return self._whose.get(address)
 
-    def partners(self, who: Person) -> list[Person | None]:
-        """Return whom a person was told of, or settled with; None for somebody in a browser."""
+    def partners(self, person: Person) -> list[Person | None]:
+        """Return a person's partners, by answer or by letter; None for a person in a browser."""
         if self.scenario.settle is not None:
-            return self.settled.get(who, [])
-        told = (client.address(partner, self.round) for partner in self.answers[who].partners)
-        return [self._whose.get(address) for address in told]
+            return self.settled.get(person, [])
+        partners = self.answers[person].partners
+        return [self._whose.get(client.address(partner, self.round)) for partner in partners]
 
-    def known_partners(self, who: Person) -> list[Person]:
-        """Return the partners who are of the scenario, too."""
-        return [partner for partner in self.partners(who) if partner is not None]
+    def known_partners(self, person: Person) -> list[Person]:
+        """Return the person's partners that are of the scenario."""
+        return [partner for partner in self.partners(person) if partner is not None]
 
     # -- before people come
 
     async def _start(self) -> None:
-        """Start the services, and have a round proposed, counter-signed and opened."""
+        """Start the services and open a round."""
         names = self.cluster.names
         with self._step("starting", "the roles, a relay and a witness start", parts=len(names)):
             tell_server(self.cluster, self.scenario)
@@ -180,19 +180,19 @@ class Run:
         """Open the next round of the same people on the same services."""
         self.scenario, self.bulletin, self.watched = scenario, None, None
         self.seen, self.posted = (), 0
-        for kept in (self.guarantees, self.tickets, self.reports, self.answers):
-            kept.clear()
-        for more in (self.settled, self.letters, self.noted, self._whose):
-            more.clear()
+        for by_person in (self.guarantees, self.tickets, self.reports, self.answers, self.settled):
+            by_person.clear()
+        for others in (self.letters, self.noted, self._whose):
+            others.clear()
         tell_server(self.cluster, self.scenario)
         await self._open_round()
 
     async def _open_round(self) -> None:
-        """Have a round proposed, counter-signed and opened, and everybody ready for it."""
+        """Have a round proposed, counter-signed and opened, and prepare everybody for it."""
         with self._step("opening", "terms are drafted, signed, counter-signed, opened", parts=1):
-            # Everybody is the minimum, so the round closes when the last one has joined.
-            opened = partial(self.cluster.open_round, closes=1, expires=_EXPIRES)
-            self.url = await asyncio.to_thread(opened, self.scenario.draft())
+            # The minimum is everybody, so the round closes when the last person has joined.
+            open_round = partial(self.cluster.open_round, closes=1, expires=_EXPIRES)
+            self.url = await asyncio.to_thread(open_round, self.scenario.draft())
             relay, trusted = self.cluster.url("relay"), self.cluster.trusted
             homes = self.cluster.folder / "people" / self.url.rpartition("/")[2][:16]
             homes.mkdir(mode=0o700, parents=True)
@@ -203,20 +203,20 @@ class Run:
                     trusted=trusted,
                     homes=homes,
                     names=tuple(draft.name for draft in self.scenario.drafts),
-                    values={who: self._value(who) for who in self.people},
+                    values={person: self._value(person) for person in self.people},
                     limit=client.Limit(self.scenario.epsilon, _DELTA),
                     lines=self.scenario.lines,
                 )
             )
-            via = SharedHttpCache(relay, first=self.url, trusted=trusted, door=self._door)
+            via = SharedHttpCache(relay, first=self.url, trusted=trusted, http=self._http)
             path = homes / "onlooker"
             self._onlooker = Session(self.url, path=path, trusted=trusted, peers=via)
             self.signed = (await self._onlooker.offer(patience=PATIENCE)).signed
             self.round = accept(self.signed, trusted=trusted)
             self.tell("terms")
 
-    def _value(self, who: Person) -> list[float]:
-        value: list[float] = self.scenario.values[who[0]][who[1]].tolist()
+    def _value(self, person: Person) -> list[float]:
+        value: list[float] = self.scenario.values[person[0]][person[1]].tolist()
         return value
 
     @property
@@ -227,7 +227,7 @@ class Run:
     # -- the round
 
     async def complete(self) -> None:
-        """Let everybody take part to the end; stop as soon as one of the services has ended."""
+        """Let everybody take part to the end; stop as soon as a service has ended."""
         task = asyncio.ensure_future(self._complete())
         try:
             while not task.done():
@@ -265,17 +265,21 @@ class Run:
             name = "candidates settle by letter"
             with self._step("settling", name, parts=everybody, people=everybody):
                 await self.crowd.do("settle", list(self.tickets), self._settled)
-        pairs = [who for who in sorted(self.answers) if who[0] == 0 and self.answers[who].partners]
+        pairs = [
+            person
+            for person in sorted(self.answers)
+            if person[0] == 0 and self.answers[person].partners
+        ]
         if pairs and self.scenario.settle is None:
             await self._correspond(pairs[:WRITERS])
             await self._rest()
         self.tell("done")
 
-    def _open(self) -> Sequence[Opened]:
+    def _open(self) -> Sequence[OpenedReports]:
         """Open all uploads with the keys of the services, as the server did.
 
         The server has deleted its batch and the shuffler its order, so the uploads are shuffled
-        once more: as good an order as the one that is forgotten.
+        once more, into an order that is as good as the deleted one.
         """
         names = (self.cluster.shufflers[0], "server")
         mixing, opening = (read_keys(self.cluster.folder / f"{name}.key").pairs for name in names)
@@ -285,7 +289,7 @@ class Run:
         return server.open(Batch.decode(raw, self.round))
 
     async def _join(self, people: Sequence[Person]) -> None:
-        """Let people take part, unless others from browsers have filled the round before."""
+        """Let people take part, unless people in browsers have filled the round before."""
         try:
             await self.crowd.do("join", people, self._joined)
         except Refused:
@@ -294,14 +298,14 @@ class Run:
 
     def _joined(self, done: Done) -> None:
         if done.ticket is None or done.guarantee is None:
-            raise Misuse("whoever has joined has a ticket")
-        self.guarantees[done.who], self.reports[done.who] = done.guarantee, done.report
-        self.tickets[done.who] = done.ticket
-        self._whose[done.ticket.keys.address] = done.who
-        self.tell("joined", who=done.who)
+            raise Misuse("the errand `join` must return a ticket and a guarantee")
+        self.guarantees[done.person], self.reports[done.person] = done.guarantee, done.report
+        self.tickets[done.person] = done.ticket
+        self._whose[done.ticket.keys.address] = done.person
+        self.tell("joined", person=done.person)
 
     def note(self, raw: bytes) -> None:
-        """Keep a copy of what somebody's browser sent through the relay, for the page to count."""
+        """Store a copy of an upload that a browser sent to the relay, for the page to count."""
         Upload.decode(raw, self.round)
         if raw not in self.noted:
             self.noted.append(raw)
@@ -309,42 +313,42 @@ class Run:
 
     @property
     def at_board(self) -> str:
-        """The round's address at the board."""
+        """The address of the round at the board."""
         return f"{self.round.terms.board.url}/rounds/{self.round.digest.hex()}"
 
     def _collected(self, done: Done) -> None:
         if done.answer is None:
-            raise Misuse("whoever has collected has an answer")
-        self.answers[done.who] = done.answer
-        self.tell("collected", who=done.who)
+            raise Misuse("the errand `collect` must return an answer")
+        self.answers[done.person] = done.answer
+        self.tell("collected", person=done.person)
 
     def _settled(self, done: Done) -> None:
-        self.settled[done.who] = [self._behind(contact) for contact in done.partners]
+        self.settled[done.person] = [self._behind(contact) for contact in done.partners]
         self.letters += self._read(done)
         self.posted = max(self.posted, done.posted)
-        self.tell("settled", who=done.who)
+        self.tell("settled", person=done.person)
 
     def _behind(self, contact: bytes) -> Person | None:
         return self._whose.get(address_of(self.round.suite, contact))
 
     def _read(self, done: Done) -> list[Letter]:
-        return [Letter(self._behind(contact), done.who, body) for contact, body in done.letters]
+        return [Letter(self._behind(contact), done.person, body) for contact, body in done.letters]
 
     async def _watched(self) -> LogCheckpoint:
-        """Ask the witness for the last checkpoint that it cosigned."""
+        """Return the last checkpoint that the witness cosigned."""
         key = board_note_key(self.round.terms.board.verifying)
         witness = self.cluster.url(self.cluster.witnesses[0])
         log = hashlib.sha256(key.name.encode()).hexdigest()
         url = f"{witness}/{log}/checkpoint"
-        raw = body_of(url, await self._door.exchange("GET", url))
+        raw = body_of(url, await self._http.exchange("GET", url))
         return LogCheckpoint.read(Note.read(raw).text)
 
     # -- letters
 
     async def _correspond(self, writers: Sequence[Person]) -> None:
-        """Let people of the first group write to their nearest partner, and the partner reply."""
-        told = (self.partners(who)[0] for who in writers)
-        readers = list(dict.fromkeys(partner for partner in told if partner is not None))
+        """Let people of the first group write to their nearest partners, and these reply."""
+        partners = (self.partners(person)[0] for person in writers)
+        readers = list(dict.fromkeys(partner for partner in partners if partner is not None))
         again = [(0, 0)] if self.pace is None else list(writers)
         parts = len(writers) + len(readers)
         name = "letters between partners"
@@ -355,14 +359,14 @@ class Run:
 
     def _written(self, done: Done) -> None:
         self.posted += done.posted
-        self.tell("written", who=done.who)
+        self.tell("written", person=done.person)
 
-    async def read_letters(self, who: Person) -> None:
-        """Let a person read what has come, and reply to all that is no reply itself."""
-        await self.crowd.do("read", [who], self._letters)
+    async def read_letters(self, person: Person) -> None:
+        """Let a person read the new letters, and reply to all that are no replies themselves."""
+        await self.crowd.do("read", [person], self._letters)
 
     def _letters(self, done: Done) -> None:
         read = self._read(done)
         self.letters += read
         self.posted += done.posted
-        self.tell("letters", who=done.who, letters=tuple(read))
+        self.tell("letters", person=done.person, letters=tuple(read))

@@ -1,7 +1,8 @@
-"""The scenarios of the demo: who is near, taxis, friends, where one stands, a model that learns.
+"""The scenarios of the demo: nearby people, taxis, friends, wages, and a model that learns.
 
-A scenario is what an organizer decides before a round, and what its people keep to themselves.
-The services and the clients are the real ones. Paper, use cases.
+A scenario is what an organizer decides before a round, and the private values of its people. The
+services and the clients are the real ones. Paper, use cases. The made-up wages and the model stand
+at the end.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,141 +29,16 @@ from coatcheck.tasks.contract import Values
 from coatcheck.tasks.learning import Descent, Learning, Model, clipped
 from coatcheck.tasks.standing import Standing
 
-# HOUSE-DOC demo.wages: 'Where do I stand: made-up wages of a crowd, and how well people find their place among them.\n\nNobody real is in it. What is measured is the share of the crowd below a person, as the server tells\nit, as the person finds it among the public deciles, and by chance; with true numbers it is exact.\n'
-LOWEST_WAGE, HIGHEST_WAGE = 10.0, 45.0
-RANGE: Final = Box((LOWEST_WAGE,), (HIGHEST_WAGE,))
-"""Wages per hour."""
-_MIDDLE, _SPREAD = 21.0, 0.35
-
-
-def wages(people: int, *, entropy: Entropy | int) -> Floats:
-    """Make up what people earn per hour: most near the middle, a few far above."""
-    drawn = np.asarray(ndtri(source(entropy).uniforms(people)))
-    return np.clip(np.round(_MIDDLE * np.exp(_SPREAD * drawn), 2), LOWEST_WAGE, HIGHEST_WAGE)[
-        :, None
-    ]
-
-
-def share_among(wage: float, deciles: Sequence[float]) -> float:
-    """Find the share of the crowd below a wage from the nine public deciles, as a person would."""
-    ends = np.maximum.accumulate([LOWEST_WAGE, *deciles, HIGHEST_WAGE])
-    return float(np.interp(wage, ends, np.linspace(0, 1, len(ends))))
-
-
-def _exactly(values: Floats) -> Values:
-    """Give the answers to true numbers."""
-    (answers,) = Standing()([values])
-    if not isinstance(answers, Values):
-        raise Misuse("the answers of a standing are numbers")
-    return answers
-
-
-def measured(values: Floats, told: Floats, deciles: Sequence[float]) -> dict[str, Any]:
-    """Measure how far off people's shares are: private, with true numbers, and by chance."""
-    exact = _exactly(values)
-    right = exact.data[:, 0]
-    own = np.array([share_among(wage, deciles) for wage in values[:, 0]])
-    return {
-        "mean_error": {
-            "private, your number among the deciles": float(np.abs(own - right).mean()),
-            "private, as the server tells you": float(np.abs(told - right).mean()),
-            "with true numbers": 0.0,
-            "by chance": float(np.abs(right[:, None] - right[None, :]).mean()),
-        },
-        "deciles": list(deciles),
-        "true_deciles": exact.shared.tolist(),
-    }
-
-
-# HOUSE-DOC demo.gradients: 'A tiny model that a crowd teaches in a few rounds: logistic regression, a gradient per person.\n\nA quarter of the people learned from wrong labels, which their rewards should show. Data is made\nup from a seed; nobody real is in it. Paper, federated learning with incentives.\n'
-PARAMETERS: Final = 4
-SEED: Final = 2026
-_TRUTH: Final = np.array([1.6, -1.1, 0.7, 0.3])
-_EXAMPLES: Final = 24
-CLIP: Final = 0.5
-"""The longest gradient that a person reports; public, stated in the terms."""
-ROUNDS: Final = 4
-RATE: Final = 0.8
-"""The chance with which a person speaks in a round; who does not is silent."""
-DESCENT: Final = Descent(step=4.0, rounds=ROUNDS, momentum=0.5)
-
-Examples = tuple[Floats, Floats]
-
-
-@dataclass(frozen=True, eq=False)
-class Lesson:
-    """What the people and the server know before a round of learning.
-
-    Attributes:
-        people: each person's examples: features and labels.
-        misled: whose labels were wrong.
-        judges: the server's own examples, which it keeps to itself.
-        features: what the model is tried on.
-        labels: the right answers to it.
-        model: the model of this round.
-    """
-
-    people: tuple[Examples, ...]
-    misled: NDArray[np.bool_]
-    judges: Examples
-    features: Floats
-    labels: Floats
-    model: Model
-
-    @property
-    def gradients(self) -> Floats:
-        """Everybody's gradient at the model of this round, clipped."""
-        return np.array([self._gradient(examples) for examples in self.people])
-
-    @property
-    def direction(self) -> Floats:
-        """The server's own gradient, by which the others are judged."""
-        return self._gradient(self.judges)
-
-    def after(self, mean: Floats) -> "Lesson":
-        """Return the lesson of the next round."""
-        return replace(self, model=self.model.after(mean))
-
-    def _gradient(self, examples: Examples) -> Floats:
-        features, labels = examples
-        raw = features.T @ (expit(features @ self.model.parameters) - labels) / len(labels)
-        return clipped(raw, dimension=PARAMETERS, clip=CLIP)
-
-    def accuracy(self, weights: Floats) -> float:
-        """Return the share of the trial set that a model gets right."""
-        return float(((self.features @ weights > 0) == (self.labels > 0.5)).mean())
-
-
-def lesson(people: int, *, entropy: Entropy | int) -> Lesson:
-    """Make the data of so many people, and a model of all zeros."""
-    drawn = source(entropy)
-    misled = drawn.uniforms(people) < 0.25
-    everybody = []
-    for wrong in misled:
-        features, labels = _examples(_EXAMPLES, drawn)
-        everybody.append((features, 1 - labels if wrong else labels))
-    features, labels = _examples(2_000, drawn)
-    judges = _examples(400, drawn)
-    start = DESCENT.start(np.zeros(PARAMETERS))
-    return Lesson(tuple(everybody), misled, judges, features, labels, start)
-
-
-def _examples(count: int, entropy: Entropy) -> Examples:
-    features = np.asarray(ndtri(entropy.uniforms(count * PARAMETERS))).reshape(count, PARAMETERS)
-    labels = (entropy.uniforms(count) < expit(features @ _TRUTH)).astype(np.float64)
-    return features, labels
-
-
 NAMES: Final = ("nearby", "taxi", "friends", "standing", "learning")
 FEWEST, MOST = 8, 2_000
-_WORK: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+_TASKS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "nearby": ("neighbours", {"radius": 1_000.0, "limit": 5}),
     "taxi": ("least-cost-matching", {}),
     "friends": ("neighbours", {"radius": 600.0, "limit": 5}),
 }
 _CANDIDATES: Final = 5
-_LISTED: Final = {"nearby": 12, "friends": 32}  # whom one tests by letter, at most
-_CELLS: Final = {"nearby": 4, "friends": 5}  # so many cells make a radius
+_LISTED: Final = {"nearby": 12, "friends": 32}  # the most candidates that a person tests by letter
+_CELLS: Final = {"nearby": 4, "friends": 5}  # cells per radius
 _SEED: Final = 2026
 _LINES: Final = {
     "nearby": ("coffee at the corner?", "in ten minutes"),
@@ -176,15 +52,15 @@ class Scenario:
     """A round and its people.
 
     Attributes:
-        epsilon: the ε that was asked for; the terms promise at most this.
-        task: what the terms name.
-        values: for each group one row per person: what each of them keeps to themselves.
-        box: where places are; None where values are no places.
-        lines: a letter and the reply to it.
-        settle: what the draft says of settling; None if candidates do not settle.
-        alone: the task without settling, to compare with.
-        trilaterator: who takes part from a false place, if somebody does.
-        insight: what only the server knows and the terms do not say, for learning.
+        epsilon: the ε that the organizer asked for; the terms promise at most this.
+        task: the task of the terms.
+        values: the private values, an array per group with a row per person.
+        box: the box of the places; None if values are not places.
+        lines: a letter, and the reply to it.
+        settle: what the draft states about settling; None if candidates do not settle.
+        alone: the task without settling, for comparison.
+        trilaterator: the person who claims a false place, if there is one.
+        lesson: the data of the learning scenario; the server alone knows its direction.
         turn: the number of the round, if people take part in several.
     """
 
@@ -198,44 +74,45 @@ class Scenario:
     settle: dict[str, Any] | None = None
     alone: tasks.Task | None = None
     trilaterator: tuple[int, int] | None = None
-    insight: Lesson | None = field(default=None, repr=False)
+    lesson: "Lesson | None" = field(default=None, repr=False)
     turn: int = 1
 
     @property
     def people(self) -> int:
-        """How many take part."""
+        """The number of people."""
         return sum(len(rows) for rows in self.values)
 
     @property
     def everybody(self) -> list[tuple[int, int]]:
-        """Everybody, by group and row, the groups in turn as people come."""
+        """Everybody by group and row, in the order in which they join: the groups in turn."""
         turns = zip_longest(*(range(len(rows)) for rows in self.values))
         return [
             (group, row)
             for row, turn in enumerate(turns)
-            for group, there in enumerate(turn)
-            if there is not None
+            for group, present in enumerate(turn)
+            if present is not None
         ]
 
     @property
     def _number(self) -> str:
-        turn = self.turn if self.insight is None else self.insight.model.done + 1
+        turn = self.turn if self.lesson is None else self.lesson.model.done + 1
         return f" {turn}" if turn > 1 else ""
 
     @property
     def besides(self) -> str:
-        """What settling tells others beside the reports, in words."""
+        """What settling reveals to others besides the reports, in words."""
         if self.settle is None:
             return ""
-        told = "the square you are in" if self.settle["settle"]["asks"] else "near or not near"
-        return f"candidates also learn {told}"
+        asks = self.settle["settle"]["asks"]
+        revealed = "the square you are in" if asks else "near or not near"
+        return f"candidates also learn {revealed}"
 
     def next_round(self) -> "Scenario":
-        """Return the same people's next round."""
+        """Return the next round of the same people."""
         return replace(self, turn=self.turn + 1)
 
     def draft(self) -> dict[str, Any]:
-        """Write the draft that the organizer hands to the server."""
+        """Return the draft that the organizer gives to the server."""
         return {
             "round": f"demo {self.name}{self._number}",
             "task": self.task.params(),
@@ -254,36 +131,48 @@ def make_scenario(
     settle: bool = False,
     planning: Callable[[], object] = lambda: None,
 ) -> Scenario:
-    """Make a scenario by name with so many people, or with the people of a file.
+    """Make a scenario with made-up people, or with the people of a file.
 
-    With `candidates` riders get so many possible drivers, and they settle by letter. With `settle`
-    there are the usual number of them, and friends find out by letter who is truly near, as those
-    nearby always do. The last of those nearby is the trilaterator, at a place that it claims.
-    `planning` is called once all that is asked for is in order, before what takes a moment.
+    Args:
+        name: the name of the scenario.
+        people: the number of people, if there is no file.
+        epsilon: the ε to promise.
+        data: the places of a file, by group.
+        candidates: the number of possible drivers per rider; riders settle with one by letter.
+        settle: let candidates settle, with the usual number of candidates. Friends then find out
+            by letter who is truly near, as the people of the nearby scenario always do.
+        planning: called after the arguments are checked, before the planning, which takes a moment.
+
+    In the nearby scenario the last person is the trilaterator, at the place that it claims.
     """
     if name not in NAMES:
-        raise Misuse(f"the demos are {' | '.join(NAMES)}, not {name!r}")
+        raise Misuse(f"the demo must be one of {' | '.join(NAMES)}, got {name!r}")
     if not FEWEST <= people <= MOST:
         raise Misuse(
-            f"a demo has from {FEWEST} to {MOST:,} people, not {people:,}: for a larger crowd use"
-            " `coatcheck simulate`"
+            f"`--people` must be from {FEWEST} to {MOST:,}, got {people:,}; for a larger crowd"
+            " use `coatcheck simulate`"
         )
     if name in {"standing", "learning"}:
         if candidates is not None or settle:
-            raise Misuse(f"the {name} demo has no candidates: leave --candidates and --settle out")
+            raise Misuse(
+                f"the {name} demo has no candidates; leave out `--candidates` and `--settle`"
+            )
         if data is not None:
-            raise Misuse(f"the {name} demo makes its own numbers: leave --data out")
+            raise Misuse(f"the {name} demo makes up its own values; leave out `--data`")
         planning()
         return (_standing if name == "standing" else _learning)(people, epsilon)
     groups = _groups(name, people, data)
     for group, rows in groups.items():
         if len(rows) < FEWEST // 4:
-            raise Misuse(f"group {group!r} has {len(rows)} people: nobody hides among so few")
+            raise Misuse(
+                f"group {group!r} has {len(rows)} people, too few to hide anybody; give a file with"
+                f" at least {FEWEST // 4} per group"
+            )
     box = city.CITY if data is None else box_around(groups, degrees=True)
-    work, options = _WORK[name]
+    task_name, options = _TASKS[name]
     if settle and name == "taxi" and candidates is None:
         candidates = _CANDIDATES
-    task = make_task(work, names=tuple(groups), box=box, candidates=candidates, **options)
+    task = make_task(task_name, names=tuple(groups), box=box, candidates=candidates, **options)
     alone = one_partner(task)
     if name == "nearby" or (settle and name == "friends"):
         task = tasks.from_params({**task.params(), "limit": _LISTED[name], "mutual": True})
@@ -304,7 +193,7 @@ def make_scenario(
 
 
 def _settle(name: str, task: tasks.Task, box: Box) -> dict[str, Any]:
-    """Write what the draft says of settling: by asking, or by the test of nearness."""
+    """Return what the draft states about settling: by asking, or by the test of nearness."""
     if names_many(task):
         return {"settle": {"cell": usual_cell(box), "asks": ASKS}}
     radius = task.params()["radius"]
@@ -314,32 +203,34 @@ def _settle(name: str, task: tasks.Task, box: Box) -> dict[str, Any]:
 
 
 def _groups(name: str, people: int, data: Mapping[str, Floats] | None) -> dict[str, Floats]:
-    """Put the people of a file, or made-up ones, into the groups of a scenario."""
+    """Return the places of each group of a scenario, from a file or made up."""
     groups = dict(data or {})
     if name in {"nearby", "friends"}:
         rows = np.concatenate(list(groups.values())) if data else city.places(people, entropy=_SEED)
         if name == "nearby":
-            _cast(rows, made_up=not data)
+            _place_ada(rows, made_up=not data)
         return {"members": rows}
     if data is None:
         riders = people * 9 // 20
         drivers = city.places(people - riders, entropy=_SEED + 1)
         return {"riders": city.places(riders, entropy=_SEED), "drivers": drivers}
     if len(groups) == 1:
-        # One list of places: the first of every pair is a rider, so that both sides mix.
+        # One list of places: the first of every pair is a rider, so that both groups mix.
         (rows,) = groups.values()
         return {"riders": rows[0::2], "drivers": rows[1::2]}
     if len(groups) != 2:
-        raise Misuse(f"the taxi demo has riders and drivers, the file has {', '.join(groups)}")
+        raise Misuse(
+            f"the taxi demo needs two groups, riders and drivers; the file has {', '.join(groups)}"
+        )
     return groups
 
 
-def _cast(rows: Floats, *, made_up: bool) -> None:
-    """Let the first row be Ada's, where many are near, and the last one the trilaterator's."""
+def _place_ada(rows: Floats, *, made_up: bool) -> None:
+    """Make the first row Ada's, with many people near, and the last row the trilaterator's."""
     if not made_up:
         rows[-1] = np.median(rows, axis=0)
         return
-    ada = city.well_placed(rows, within=float(_WORK["nearby"][1]["radius"]))
+    ada = city.well_placed(rows, within=float(_TASKS["nearby"][1]["radius"]))
     rows[[0, ada]] = rows[[ada, 0]]
     rows[-1] = city.place_of("university")
 
@@ -358,10 +249,10 @@ def _standing(people: int, epsilon: float) -> Scenario:
 
 
 def _learning(people: int, epsilon: float) -> Scenario:
-    known = lesson(people, entropy=SEED)
+    data = lesson(people, entropy=SEED)
     ball = Ball(radius=CLIP, p=2, dimension=PARAMETERS)
     task = Learning(dimension=PARAMETERS, share_mean=True, groups=("learners",))
-    found = plan(
+    planned = plan(
         {"learners": Group(ball, crowd=people)},
         epsilon=epsilon,
         delta=usual_delta([people]),
@@ -374,27 +265,156 @@ def _learning(people: int, epsilon: float) -> Scenario:
         name="learning",
         epsilon=epsilon,
         task=task,
-        drafts=found.groups,
-        values=(known.gradients,),
+        drafts=planned.groups,
+        values=(data.gradients,),
         box=None,
-        insight=known,
+        lesson=data,
     )
 
 
 def next_lesson(scenario: Scenario, mean: Floats) -> Scenario:
-    """Return the scenario of the next round: the same people, and the model that was taught."""
-    if scenario.insight is None:
-        raise Misuse(f"nobody learns in the scenario {scenario.name}")
-    known = scenario.insight.after(mean)
-    return replace(scenario, insight=known, values=(known.gradients,))
+    """Return the scenario of the next round: the same people, and the updated model."""
+    if scenario.lesson is None:
+        raise Misuse(f"the scenario {scenario.name} does not learn")
+    data = scenario.lesson.after(mean)
+    return replace(scenario, lesson=data, values=(data.gradients,))
 
 
 def with_places(scenario: Scenario) -> Scenario:
-    """Let everybody report a place instead of a cell, under the same promise.
+    """Return the scenario with reports that are places instead of cells, under the same promise.
 
-    A small crowd is best served by a grid of few cells; on a map they would hide that each
-    report is one person's. The error is a few percent larger.
+    For a small crowd the best mechanism is a grid with few cells; on a map it would hide that each
+    report is one person's. The error becomes a few percent larger.
     """
     if scenario.box is None:
-        raise Misuse(f"the page shows places on a map: the {scenario.name} demo has none")
+        raise Misuse(f"`--page` needs places, and the {scenario.name} demo has none; leave it out")
     return replace(scenario, drafts=tuple(draft.without("grid") for draft in scenario.drafts))
+
+
+# -- wages, for the standing demo: made up, of nobody real. Measured is the share of the crowd below
+# a person: as the server computes it, as the person finds it from the deciles, and by chance.
+
+LOWEST_WAGE, HIGHEST_WAGE = 10.0, 45.0
+RANGE: Final = Box((LOWEST_WAGE,), (HIGHEST_WAGE,))
+"""The domain: wages per hour."""
+_MIDDLE, _SPREAD = 21.0, 0.35
+
+
+def wages(people: int, *, entropy: Entropy | int) -> Floats:
+    """Return made-up wages per hour: most near the middle, a few far above."""
+    drawn = np.asarray(ndtri(source(entropy).uniforms(people)))
+    return np.clip(np.round(_MIDDLE * np.exp(_SPREAD * drawn), 2), LOWEST_WAGE, HIGHEST_WAGE)[
+        :, None
+    ]
+
+
+def share_among(wage: float, deciles: Sequence[float]) -> float:
+    """Return the share of the crowd below a wage, from the nine public deciles."""
+    ends = np.maximum.accumulate([LOWEST_WAGE, *deciles, HIGHEST_WAGE])
+    return float(np.interp(wage, ends, np.linspace(0, 1, len(ends))))
+
+
+def _exact_answers(values: Floats) -> Values:
+    """Return the answers to true values."""
+    (answers,) = Standing()([values])
+    if not isinstance(answers, Values):
+        raise Misuse("the task `standing` must answer with numbers")
+    return answers
+
+
+def measure_shares(values: Floats, shares: Floats, deciles: Sequence[float]) -> dict[str, Any]:
+    """Return the errors of people's shares: private, with true numbers, and by chance."""
+    exact = _exact_answers(values)
+    true_shares = exact.data[:, 0]
+    own = np.array([share_among(wage, deciles) for wage in values[:, 0]])
+    return {
+        "mean_error": {
+            "private, your number among the deciles": float(np.abs(own - true_shares).mean()),
+            "private, as the server tells you": float(np.abs(shares - true_shares).mean()),
+            "with true numbers": 0.0,
+            "by chance": float(np.abs(true_shares[:, None] - true_shares[None, :]).mean()),
+        },
+        "deciles": list(deciles),
+        "true_deciles": exact.shared.tolist(),
+    }
+
+
+# -- a small model, for the learning demo: logistic regression, with one gradient per person. The
+# data is made up from a seed. A quarter of the people have wrong labels, as rewards should show.
+
+PARAMETERS: Final = 4
+SEED: Final = 2026
+_TRUTH: Final = np.array([1.6, -1.1, 0.7, 0.3])
+_EXAMPLES: Final = 24
+CLIP: Final = 0.5
+"""The greatest length of a reported gradient; public, in the terms."""
+ROUNDS: Final = 4
+RATE: Final = 0.8
+"""The probability with which a person reports in a round; otherwise they are silent."""
+DESCENT: Final = Descent(step=4.0, rounds=ROUNDS, momentum=0.5)
+
+Examples = tuple[Floats, Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What the people and the server know before a round of learning.
+
+    Attributes:
+        people: the examples of each person: features and labels.
+        misled: which people have wrong labels.
+        judges: the server's own, private examples.
+        features: the features on which the model is tested.
+        labels: the right labels of the test.
+        model: the model of this round.
+    """
+
+    people: tuple[Examples, ...]
+    misled: NDArray[np.bool_]
+    judges: Examples
+    features: Floats
+    labels: Floats
+    model: Model
+
+    @property
+    def gradients(self) -> Floats:
+        """Everybody's gradient at the model of this round, clipped."""
+        return np.array([self._gradient(examples) for examples in self.people])
+
+    @property
+    def direction(self) -> Floats:
+        """The server's own gradient, with which it rewards the others."""
+        return self._gradient(self.judges)
+
+    def after(self, mean: Floats) -> "Lesson":
+        """Return the lesson of the next round."""
+        return replace(self, model=self.model.after(mean))
+
+    def _gradient(self, examples: Examples) -> Floats:
+        features, labels = examples
+        raw = features.T @ (expit(features @ self.model.parameters) - labels) / len(labels)
+        return clipped(raw, dimension=PARAMETERS, clip=CLIP)
+
+    def accuracy(self, weights: Floats) -> float:
+        """Return the share of the test set that a model gets right."""
+        return float(((self.features @ weights > 0) == (self.labels > 0.5)).mean())
+
+
+def lesson(people: int, *, entropy: Entropy | int) -> Lesson:
+    """Return made-up data of people, and a model of all zeros."""
+    drawn = source(entropy)
+    misled = drawn.uniforms(people) < 0.25
+    everybody = []
+    for wrong in misled:
+        features, labels = _examples(_EXAMPLES, drawn)
+        everybody.append((features, 1 - labels if wrong else labels))
+    features, labels = _examples(2_000, drawn)
+    judges = _examples(400, drawn)
+    start = DESCENT.start(np.zeros(PARAMETERS))
+    return Lesson(tuple(everybody), misled, judges, features, labels, start)
+
+
+def _examples(count: int, entropy: Entropy) -> Examples:
+    features = np.asarray(ndtri(entropy.uniforms(count * PARAMETERS))).reshape(count, PARAMETERS)
+    labels = (entropy.uniforms(count) < expit(features @ _TRUTH)).astype(np.float64)
+    return features, labels

@@ -1,7 +1,7 @@
-"""The summary of a run: what each side saw, as one plain document.
+"""The summary of a run: what each side saw, as one document.
 
-It says what two of the people kept, sent and got, what the server saw, and what everybody can see
-on the board. The command prints this document; `--json` gives it as it is.
+It tells what two of the people kept private, sent and got, what the server saw, and what everybody
+can see on the board. The command prints this document as text, or as it is with `--json`.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ import numpy as np
 
 from coatcheck.demo import city, scenarios
 from coatcheck.demo.events import Person
-from coatcheck.demo.scenarios import measured, share_among
+from coatcheck.demo.scenarios import measure_shares, share_among
 from coatcheck.demo.trilateration import trilateration
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.protocol.server import one_by_one
+from coatcheck.protocol.server import split_rows
 from coatcheck.randomizers.choice import misses
-from coatcheck.randomizers.composed import heard, speaker
+from coatcheck.randomizers.composed import spoken_reports, without_coin
 from coatcheck.simulation.quality import measure, named_alone
 from coatcheck.simulation.trial import describe_group
 
@@ -33,7 +33,7 @@ _HEROES = ("Ada", "Bo", "Cy")
 
 
 def summarize(run: "Run", lessons: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-    """Write down what happened in a run that is complete; of several rounds, in the last one."""
+    """Return what happened in a complete run; of several rounds, in the last one."""
     estimates = _estimates(run)
     document: dict[str, Any] = {
         "demo": run.scenario.name,
@@ -51,87 +51,86 @@ def summarize(run: "Run", lessons: Sequence[dict[str, Any]] = ()) -> dict[str, A
         "steps": run.steps,
         "seconds": 0.0,
     }
-    if run.scenario.insight is not None:
-        document["learning"] = _learning(run, run.scenario.insight, lessons)
+    if run.scenario.lesson is not None:
+        document["learning"] = _learning(run, run.scenario.lesson, lessons)
     elif run.scenario.box is None:
         document["standing"] = _standing(run)
     else:
         document["service"] = service_of(run)
     if run.scenario.trilaterator is not None:
-        told = run.answers[run.scenario.trilaterator]
+        attacker = run.scenario.trilaterator
         document["trilateration"] = {
             **trilateration(run.scenario),
             "this_round": {
-                "candidates": len(told.partners),
-                "near": len(run.partners(run.scenario.trilaterator)),
+                "candidates": len(run.answers[attacker].partners),
+                "near": len(run.partners(attacker)),
             },
         }
     return document
 
 
 def _estimates(run: "Run") -> list[Floats]:
-    """Return what the server made of each report, as it saw them; silence is not a number."""
-    found = []
+    """Return the server's estimate of each report, in the server's order; NaN for silence."""
+    estimates = []
     for draft, opened in zip(run.scenario.drafts, run.seen, strict=True):
-        part = speaker(draft.randomizer)
-        who, said = heard(draft.randomizer, opened.reports)
+        part = without_coin(draft.randomizer)
+        speakers, reports = spoken_reports(draft.randomizer, opened.reports)
         rows = np.full((len(opened.reports), part.domain.dimension), np.nan)
-        rows[who] = part.estimate(said, cast("Decode", draft.decode))
-        found.append(rows)
-    return found
+        rows[speakers] = part.estimate(reports, cast("Decode", draft.decode))
+        estimates.append(rows)
+    return estimates
 
 
-def _told(row: Floats, digits: int = 15) -> list[float] | None:
-    """Return a row of numbers, or nothing for silence."""
+def _numbers(row: Floats, digits: int = 15) -> list[float] | None:
+    """Return a row as a list, or None for silence."""
     return None if np.isnan(row).any() else np.round(row, digits).tolist()
 
 
 def _heroes(run: "Run", estimates: Sequence[Floats]) -> list[dict[str, Any]]:
-    """Tell of the first person and of whom they meet; of two who do meet, if nobody is near."""
+    """Describe the first person and their partner; without one, also two people who meet."""
     met = [(0, 1)] if run.scenario.box is None else run.known_partners((0, 0))[:1]
     chosen = zip(_HEROES, [(0, 0), *(met or _pair(run))], strict=False)
-    return [_hero(run, name, who, estimates) for name, who in chosen]
+    return [_hero(run, name, person, estimates) for name, person in chosen]
 
 
 def _pair(run: "Run") -> list[Person]:
-    """Find two people who meet, if any do."""
-    for who in run.answers:
-        if who[0] == 0 and (met := run.known_partners(who)):
-            return [who, met[0]]
+    """Return two people who meet, if there are any."""
+    for person in run.answers:
+        if person[0] == 0 and (met := run.known_partners(person)):
+            return [person, met[0]]
     return []
 
 
-def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> dict[str, Any]:
-    group, row = who
-    ticket, answer = run.tickets[who], run.answers[who]
-    seen = one_by_one(run.seen[group].addresses).index(ticket.keys.address)
-    mine, thought = run.scenario.values[group][row], estimates[group][seen]
-    found: dict[str, Any] = {
+def _hero(run: "Run", name: str, person: Person, estimates: Sequence[Floats]) -> dict[str, Any]:
+    group, row = person
+    ticket, answer = run.tickets[person], run.answers[person]
+    seen = split_rows(run.seen[group].addresses).index(ticket.keys.address)
+    value, estimate = run.scenario.values[group][row], estimates[group][seen]
+    hero: dict[str, Any] = {
         "name": name,
         "group": run.scenario.drafts[group].name,
         "address": ticket.keys.address.hex(),
-        "kept": mine.tolist(),
-        "server_thinks": _told(thought),
+        "kept": value.tolist(),
+        "server_thinks": _numbers(estimate),
         "sent_bytes": len(ticket.upload),
         "place_in_batch": seen,
-        "got_letters": [one.body for one in run.letters if one.reader == who],
-        "wrote_letters": [one.body for one in run.letters if one.sender == who],
+        "got_letters": [letter.body for letter in run.letters if letter.reader == person],
+        "wrote_letters": [letter.body for letter in run.letters if letter.sender == person],
     }
     if run.scenario.name == "standing":
         share, bar, above = answer.values
-        own = share_among(float(mine[0]), answer.shared)
-        return {**found, "share": share, "error_bar": bar, "above_median": above, "own_share": own}
+        own = share_among(float(value[0]), answer.shared)
+        return {**hero, "share": share, "error_bar": bar, "above_median": above, "own_share": own}
     if answer.values:
-        return {**found, "reward": answer.values[0], "error_bar": answer.values[1]}
-    box, partners = _box(run.scenario), run.known_partners(who)
-    there = [run.scenario.values[g][r] for g, r in partners]
-    apart = [float(misses(box, mine[None], one[None])[0]) for one in there]
+        return {**hero, "reward": answer.values[0], "error_bar": answer.values[1]}
+    box, partners = _box(run.scenario), run.known_partners(person)
+    places = [run.scenario.values[g][r] for g, r in partners]
     return {
-        **found,
-        "quarter": city.quarter(mine) if box == city.CITY else None,
-        "error_m": float(misses(box, thought[None], mine[None])[0]),
-        "partners": [run.tickets[one].keys.address.hex() for one in partners],
-        "distances_m": apart,
+        **hero,
+        "quarter": city.quarter(value) if box == city.CITY else None,
+        "error_m": float(misses(box, estimate[None], value[None])[0]),
+        "partners": [run.tickets[partner].keys.address.hex() for partner in partners],
+        "distances_m": [float(misses(box, value[None], place[None])[0]) for place in places],
     }
 
 
@@ -142,10 +141,10 @@ def _box(scenario: "Scenario") -> Box:
 
 
 def _server(run: "Run", estimates: Sequence[Floats]) -> dict[str, Any]:
-    """Show the first rows of the batch as the server opened it: addresses and noisy values."""
-    shown = one_by_one(run.seen[0].addresses[:_SHOWN])
+    """Return the first rows of the batch as the server opened it: addresses and noisy values."""
+    shown = split_rows(run.seen[0].addresses[:_SHOWN])
     rows = [
-        {"address": address.hex(), "noisy": _told(value, 5)}
+        {"address": address.hex(), "noisy": _numbers(value, 5)}
         for address, value in zip(shown, estimates[0], strict=False)
     ]
     return {
@@ -159,7 +158,7 @@ def _server(run: "Run", estimates: Sequence[Floats]) -> dict[str, Any]:
 def _board(run: "Run") -> dict[str, Any]:
     groups = range(len(run.scenario.drafts))
     if run.bulletin is None:
-        raise Misuse("the round is not on the board yet: complete the run first")
+        raise Misuse("the round is not on the board yet; complete the run first")
     return {
         "entries": sum(run.bulletin.heading.sizes),
         "entry_bytes": [run.round.entry_size(group) for group in groups],
@@ -171,71 +170,72 @@ def _board(run: "Run") -> dict[str, Any]:
 def service_of(run: "Run") -> dict[str, Any]:
     """Measure how well people were served, beside true places and beside chance.
 
-    Whoever came from a browser is left out: nobody here knows where they are.
+    People in browsers are left out, because the demo does not know where they are.
     """
     scenario, estimates = run.scenario, _estimates(run)
     first = [row for group, row in run.answers if group == 0]
-    told = [(row, other) for row in first for _, other in run.known_partners((0, row))]
+    pairs = [(row, other) for row in first for _, other in run.known_partners((0, row))]
     task, box = scenario.task, _box(scenario)
-    settled = told if scenario.settle is not None else None
+    settled = pairs if scenario.settle is not None else None
     if scenario.settle is not None and scenario.alone is not None:
         owners = [_owners(run, group) for group in range(len(run.seen))]
-        told = [pair for pair in named_alone(scenario.alone, estimates, owners) if min(pair) >= 0]
+        pairs = [pair for pair in named_alone(scenario.alone, estimates, owners) if min(pair) >= 0]
         task = scenario.alone if task.name == "neighbours" else task
-    found = measure(told, scenario.values, task=task, box=box, entropy=seeded(0), settled=settled)
-    return asdict(found)
+    return asdict(
+        measure(pairs, scenario.values, task=task, box=box, entropy=seeded(0), settled=settled)
+    )
 
 
 def _owners(run: "Run", group: int) -> list[int]:
-    """Tell whose each row of the batch is."""
-    found = (run.person_at(address) for address in one_by_one(run.seen[group].addresses))
-    return [-1 if who is None else who[1] for who in found]
+    """Return the person behind each row of the batch, by row of the scenario; -1 if unknown."""
+    people = (run.person_at(address) for address in split_rows(run.seen[group].addresses))
+    return [-1 if person is None else person[1] for person in people]
 
 
 def _standing(run: "Run") -> dict[str, Any]:
-    """Tell how well people know their place, beside true numbers and beside chance."""
+    """Return how well people know where they stand, beside true numbers and beside chance."""
     (values,) = run.scenario.values
-    told = np.array([run.answers[0, row].values[0] for row in range(len(values))])
-    return measured(values, told, run.answers[0, 0].shared)
+    shares = np.array([run.answers[0, row].values[0] for row in range(len(values))])
+    return measure_shares(values, shares, run.answers[0, 0].shared)
 
 
 def lesson(run: "Run") -> dict[str, Any]:
-    """Measure what one round taught: how often the next model is right, and who was rewarded."""
-    known = run.scenario.insight
-    if known is None:
-        raise Misuse(f"nobody learns in the scenario {run.scenario.name}")
+    """Measure one round of learning: the accuracy of the next model, and the rewards."""
+    data = run.scenario.lesson
+    if data is None:
+        raise Misuse(f"the scenario {run.scenario.name} does not learn")
     shared = np.array(run.answers[0, 0].shared)
-    truth = known.gradients.mean(axis=0)
+    truth = data.gradients.mean(axis=0)
     lengths = float(np.linalg.norm(shared) * np.linalg.norm(truth))
-    who, _ = heard(run.scenario.drafts[0].randomizer, run.seen[0].reports)
+    speakers, _ = spoken_reports(run.scenario.drafts[0].randomizer, run.seen[0].reports)
     return {
-        "accuracy": known.accuracy(known.after(shared).model.parameters),
+        "accuracy": data.accuracy(data.after(shared).model.parameters),
         "cosine_to_true_mean": float(shared @ truth) / lengths if lengths else 0.0,
-        "spoke": len(who),
+        "spoke": len(speakers),
         "mean": shared.tolist(),
-        "rewards": [run.answers[0, row].values[0] for row in range(len(known.misled))],
+        "rewards": [run.answers[0, row].values[0] for row in range(len(data.misled))],
         "error_bar": max(answer.values[1] for answer in run.answers.values()),
     }
 
 
 def _learning(
-    run: "Run", known: scenarios.Lesson, lessons: Sequence[dict[str, Any]]
+    run: "Run", data: scenarios.Lesson, lessons: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Tell what the crowd taught the model, and whether wrong labels cost rewards."""
-    rewards = np.sum([one["rewards"] for one in lessons], axis=0)
+    """Return what the crowd taught the model, and whether wrong labels cost rewards."""
+    rewards = np.sum([lesson["rewards"] for lesson in lessons], axis=0)
     quiet = scenarios.lesson(run.scenario.people, entropy=scenarios.SEED)
     without = []
     for _ in lessons:
         quiet = quiet.after(quiet.gradients.mean(axis=0))
         without.append(quiet.accuracy(quiet.model.parameters))
     return {
-        "accuracy_before": known.accuracy(np.zeros(scenarios.PARAMETERS)),
-        "accuracy": [one["accuracy"] for one in lessons],
+        "accuracy_before": data.accuracy(np.zeros(scenarios.PARAMETERS)),
+        "accuracy": [lesson["accuracy"] for lesson in lessons],
         "accuracy_without_noise": without,
-        "cosine_to_true_mean": [one["cosine_to_true_mean"] for one in lessons],
-        "spoke": [one["spoke"] for one in lessons],
-        "rewards_right_labels": rewards[~known.misled].tolist(),
-        "rewards_wrong_labels": rewards[known.misled].tolist(),
-        "error_bar": float(np.sqrt(np.sum([one["error_bar"] ** 2 for one in lessons]))),
-        "misled": int(known.misled.sum()),
+        "cosine_to_true_mean": [lesson["cosine_to_true_mean"] for lesson in lessons],
+        "spoke": [lesson["spoke"] for lesson in lessons],
+        "rewards_right_labels": rewards[~data.misled].tolist(),
+        "rewards_wrong_labels": rewards[data.misled].tolist(),
+        "error_bar": float(np.sqrt(np.sum([lesson["error_bar"] ** 2 for lesson in lessons]))),
+        "misled": int(data.misled.sum()),
     }

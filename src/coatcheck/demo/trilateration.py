@@ -1,17 +1,26 @@
-"""The trilaterator in rounds of coatcheck: what it learns there, and the bound on its best guess.
+"""The demo's attack: a trilaterator looks for one person, Ada, in a rounding app and in coatcheck.
 
-It joins as a person does, from places where it is not. In a round it is told a few one-time
-addresses and finds out of each one whether it is near the place it claimed, and no more. It looks
-for one person, Ada, and has found her if its guess is at most `WITHIN` metres off.
+Many apps tell how far away a person is, rounded, to any account that claims to be at a place. The
+answer changes where the distance lies halfway between two rounded ones. By claiming false places an
+attacker finds such points; three of them with their distances are three circles, which meet where
+the person is. Places are in metres, east and north.
 
-Two bounds hold, whatever it makes of what it sees. Let s be the largest share of the crowd that is
-`WITHIN` of any one point. If Ada writes nothing that names her, she may be any of the crowd: all
-that is seen treats people alike, in as many rounds as there are, so no guess is right with a
-chance above s. If she signs her words with her name, whoever she is near knows her: one yes or no
-per round and account, so after k of them the chance is at most 2^k s. Her ledger says when to stop.
+    >>> app = RoundingApp(np.array([[3210.0, 4567.0]]), step=500.0)
+    >>> attack = trilaterate(lambda at: app.distance(at, person=0), start=(0.0, 0.0), step=500.0)
+    >>> bool(np.hypot(*(attack.guess - app.places[0])) < 1.0)
+    True
 
-`python -m bench trilateration` measures both over many trials. Rounds are made here with
-the mechanism, the task and the cells of the terms, and without seals. THREATS.md, nearness.
+In a round of coatcheck the attacker joins like a person, from a place where it is not. It gets a
+few one-time addresses, and learns of each only whether it is near the claimed place. It has found
+Ada if its guess is at most `WITHIN` metres off. Two bounds hold for every way to guess. Let s be
+the largest share of the crowd that is `WITHIN` of any one point. If Ada writes nothing that names
+her, she may be any of the crowd: the attacker's view treats people alike, in any number of rounds,
+so no guess is right with a chance above s. If she signs her letters with her name, everybody near
+her recognises her: that is one yes or no per round and account, so that after k of them the chance
+is at most 2^k s. Her ledger says when to stop.
+
+`python -m bench trilateration` measures both over many trials. Rounds are made here with the
+mechanism, the task and the cells of the terms, and without seals. THREATS.md, nearness.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,42 +44,43 @@ from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.server import numbers
 from coatcheck.protocol.settling.nearness import offsets
-from coatcheck.tasks.contract import Scale, measured
+from coatcheck.tasks.contract import Scale, scaled
 
 if TYPE_CHECKING:
     from coatcheck.accounting.guarantee import Guarantee
     from coatcheck.demo.scenarios import Scenario
     from coatcheck.randomizers import Decode
 
-# HOUSE-DOC demo.rounding_app: 'An app that rounds distances, and trilateration: the attack that finds its people to the metre.\n\nMany apps tell how far away somebody is, rounded, to whoever says where they are. The answer flips\nwhere the distance is exactly between two rounded ones. Whoever moves about by saying false places\nfinds such points, and three of them with their distances are three circles that meet in one point.\nPlaces are in metres, east and north.\n\n    >>> app = RoundingApp(np.array([[3210.0, 4567.0]]), step=500.0)\n    >>> found = trilaterate(lambda place: app.distance(place, who=0), start=(0.0, 0.0), step=500.0)\n    >>> bool(np.hypot(*(found.guess - app.places[0])) < 1.0)\n    True\n'
+# -- an app that rounds distances, and the attack on it
+
 Circle = tuple[Floats, float]
 _RAYS: Final = 3
-_STRIDE: Final = 0.25  # of a step: small enough that no flip is jumped over
-_FINE: Final = 1.0  # metres: how well a flip is found
-_FAR: Final = 400  # strides: after so many a distance must have changed
+_STRIDE: Final = 0.25  # of a step: small enough to miss no change of the answer
+_FINE: Final = 1.0  # metres: how precisely a change is located
+_FAR: Final = 400  # strides after which a distance must have changed
 
 
 @dataclass(frozen=True, eq=False)
 class RoundingApp:
-    """An app that tells anybody how far away its people are, to the nearest `step` metres."""
+    """An app that tells any account how far away its people are, to the nearest `step` metres."""
 
     places: Floats
     step: float
 
-    def distance(self, claimed: Sequence[float] | Floats, *, who: int) -> float:
-        """Tell whoever claims to be there how far away a person is."""
-        away = float(np.hypot(*(self.places[who] - np.asarray(claimed))))
+    def distance(self, claimed: Sequence[float] | Floats, *, person: int) -> float:
+        """Return the rounded distance of a person from a claimed place."""
+        away = float(np.hypot(*(self.places[person] - np.asarray(claimed))))
         return self.step * round(away / self.step)
 
 
 @dataclass(frozen=True, eq=False)
-class Pinned:
-    """What trilateration found.
+class Located:
+    """The result of trilateration.
 
     Attributes:
-        guess: where the person is.
-        circles: the last three points where the answer flips, and how far the person is from each.
-        asked: every place that was claimed, in order, with the distance that was told.
+        guess: the place of the person.
+        circles: the last three points where the answer changes, each with the person's distance.
+        asked: every claimed place, in order, with the distance in the answer.
     """
 
     guess: Floats
@@ -80,11 +90,11 @@ class Pinned:
 
 def trilaterate(
     ask: Callable[[Floats], float], *, start: Sequence[float] | Floats, step: float
-) -> Pinned:
-    """Find a person by an app's rounded distances: roughly first, then from close by."""
+) -> Located:
+    """Locate a person by an app's rounded distances: roughly at first, then from nearby."""
     asked: list[tuple[Floats, float]] = []
 
-    def told(place: Floats) -> float:
+    def distance(place: Floats) -> float:
         asked.append((place, ask(place)))
         return asked[-1][1]
 
@@ -92,25 +102,27 @@ def trilaterate(
     for _ in range(3):  # circles around points on all sides of a person meet at steeper angles
         turns = 2 * np.pi * np.arange(_RAYS) / _RAYS
         rays = np.column_stack([np.cos(turns), np.sin(turns)])
-        circles = [_flip(told, guess, ray, step) for ray in rays]
+        circles = [_find_change(distance, guess, ray, step) for ray in rays]
         guess = meet(circles)
-    return Pinned(guess, circles, asked)
+    return Located(guess, circles, asked)
 
 
-def _flip(told: Callable[[Floats], float], start: Floats, ray: Floats, step: float) -> Circle:
-    """Walk along a ray until the answer changes, and halve to where it does."""
-    near, first = 0.0, told(start)
+def _find_change(
+    distance: Callable[[Floats], float], start: Floats, ray: Floats, step: float
+) -> Circle:
+    """Walk along a ray until the answer changes, and bisect to where it does."""
+    near, first = 0.0, distance(start)
     for count in range(1, _FAR + 1):
         far = count * _STRIDE * step
-        other = told(start + far * ray)
+        other = distance(start + far * ray)
         if other != first:
             break
         near = far
     else:
-        raise Refused("the distance does not change: this app does not tell where one is")
+        raise Refused("the distances of this app do not change with the claimed place")
     while far - near > _FINE:
         middle = (near + far) / 2
-        if told(start + middle * ray) == first:
+        if distance(start + middle * ray) == first:
             near = middle
         else:
             far = middle
@@ -118,7 +130,7 @@ def _flip(told: Callable[[Floats], float], start: Floats, ray: Floats, step: flo
 
 
 def meet(circles: Sequence[Circle]) -> Floats:
-    """Return the point that lies on all circles: their differences are straight lines."""
+    """Return the point on all circles: the difference of two circles is a straight line."""
     centers = np.array([center for center, _ in circles])
     radii = np.array([radius for _, radius in circles])
     slopes = 2 * (centers[1:] - centers[0])
@@ -126,10 +138,12 @@ def meet(circles: Sequence[Circle]) -> Floats:
     return np.asarray(np.linalg.lstsq(slopes, sides, rcond=None)[0])
 
 
+# -- the attack on rounds of coatcheck
+
 WITHIN: Final = 100.0
 """How near a guess must be to have found somebody, in metres."""
-_CLAIMS: Final = 200  # places that it may claim
-_SELDOM, _OFTEN = 0.02, 0.95  # the chances of being listed that it reckons with
+_CLAIMS: Final = 200  # places that the attacker may claim
+_SELDOM, _OFTEN = 0.02, 0.95  # the range of the chances of being listed that it assumes
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,9 +151,9 @@ class Seen:
     """What one account saw in a round.
 
     Attributes:
-        candidates: how many one-time addresses it was told.
-        near: how many of them are near the place it claimed.
-        named: the people behind those who are near, as far as they sign with their names.
+        candidates: the number of one-time addresses in its answer.
+        near: the number of them that are near the claimed place.
+        named: the people near the claimed place, whose names the account learns if they sign.
     """
 
     candidates: int
@@ -148,16 +162,18 @@ class Seen:
 
 
 class Rounds:
-    """Rounds of one crowd: everybody's report is drawn anew each time, nobody moves.
+    """Rounds of one crowd: people stay where they are, and draw a new report in each round.
 
     Attributes:
-        places: where everybody is, in metres.
+        places: the places of the crowd, in metres.
         scale: metres per degree, by axis.
     """
 
     def __init__(self, scenario: "Scenario", *, people: int | None = None) -> None:
         if scenario.settle is None or scenario.settle["settle"]["asks"]:
-            raise Misuse("the trilaterator joins rounds in which people find out who is near")
+            raise Misuse(
+                "the trilaterator needs a scenario with the test of nearness, such as `nearby`"
+            )
         self._draft, self._task = scenario.drafts[0], scenario.task
         self._values = scenario.values[0][:people]
         params = scenario.task.params()
@@ -165,32 +181,32 @@ class Rounds:
         self._side = float(scenario.settle["settle"]["cell"])
         radius = float(str(params["radius"]))
         around = np.array(offsets(radius, side=self._side, axes=2))
-        self._reach = int(np.abs(around).max()) + 1  # the table's edge: nothing there is near
+        self._reach = int(np.abs(around).max()) + 1  # the edge of the table, where nothing is near
         self._table = np.zeros((2 * self._reach + 1,) * 2, dtype=np.bool_)
         self._table[tuple((around + self._reach).T)] = True
-        self.places = measured(self._values, self.scale)
+        self.places = scaled(self._values, self.scale)
 
     def near(self, claimed: Floats, places: Floats) -> NDArray[np.bool_]:
-        """Tell which places count as near a claimed one, by their cells."""
+        """Return which places count as near a claimed place, by their cells."""
         apart = np.floor(places / self._side) - np.floor(claimed / self._side)
         cells = np.clip(apart, -self._reach, self._reach).astype(int) + self._reach
         return np.asarray(self._table[cells[:, 0], cells[:, 1]])
 
     def join(self, claimed: Floats, entropy: Entropy) -> list[Seen]:
-        """Hold a round with one more account per claimed place; tell what each of them saw."""
+        """Run a round with one more account per claimed place; return what each account saw."""
         draft, honest = self._draft, len(self._values)
         everybody = np.concatenate([self._values, claimed / np.array(self.scale)])
         reports = draft.randomizer.randomize(everybody, entropy, clamp=True)
         estimates = numbers(draft.randomizer, reports, cast("Decode", draft.decode))
         (lists,) = self._task([estimates])
         if not isinstance(lists, tasks.References):
-            raise Misuse("the trilaterator needs a task that tells of people")
+            raise Misuse("the trilaterator needs a task that answers with people")
         seen = []
         for account, place in enumerate(claimed):
-            told = lists.of(honest + account)
-            people = told[told < honest]
+            candidates = lists.of(honest + account)
+            people = candidates[candidates < honest]
             near = people[self.near(place, self.places[people])] if len(people) else people
-            seen.append(Seen(len(told), len(near), frozenset(near.tolist())))
+            seen.append(Seen(len(candidates), len(near), frozenset(near.tolist())))
         return seen
 
     @cached_property
@@ -200,7 +216,10 @@ class Rounds:
 
 
 def densest(places: Floats, within: float = WITHIN) -> float:
-    """Return the largest share of points in a disc: one with two of them on its edge, or alone."""
+    """Return the largest share of points in any disc.
+
+    The disc may be chosen with two points on its edge, or with a point at its center.
+    """
     tree = cKDTree(places)
     pairs = tree.query_pairs(2 * within, output_type="ndarray")
     first, second = places[pairs[:, 0]], places[pairs[:, 1]]
@@ -214,11 +233,11 @@ def densest(places: Floats, within: float = WITHIN) -> float:
 
 
 class Belief:
-    """What a trilaterator believes of where one person is: weights on points of the city.
+    """What a trilaterator believes about a person's place: weights on points of the city.
 
     Attributes:
-        points: public knowledge of where people are, one equally likely point each.
-        weights: the chance that the person is at each of them.
+        points: public knowledge of where people are, as equally likely points.
+        weights: the probability of each point.
     """
 
     def __init__(self, points: Floats) -> None:
@@ -227,7 +246,7 @@ class Belief:
         self._tree = cKDTree(points)
 
     def learn(self, inside: NDArray[np.bool_], *, near: bool, listed: float) -> None:
-        """Take in whether the person was near; if not, they may be near and not `listed`."""
+        """Learn whether the person was seen near; if not, they may be near but not listed."""
         seen = np.where(inside, 1.0, 0.0) if near else np.where(inside, 1.0 - listed, 1.0)
         self.weights = self.weights * seen
         self.weights /= self.weights.sum()
@@ -236,12 +255,12 @@ class Belief:
     def guess(self) -> Floats:
         """The point with the most weight around it."""
         close = self._tree.query_ball_point(self.points, WITHIN)
-        mass = [self.weights[some].sum() for some in close]
+        mass = [self.weights[points].sum() for points in close]
         return np.asarray(self.points[int(np.argmax(mass))])
 
 
 class Trilaterator:
-    """An attacker who knows the crowd's habits, `points`, and looks for one person or several."""
+    """An attacker that knows the crowd's habits, `points`, and looks for one person or several."""
 
     def __init__(self, rounds: Rounds, points: Floats) -> None:
         self._rounds, self._points = rounds, points
@@ -251,61 +270,69 @@ class Trilaterator:
     def without_names(
         self, *, count: int, entropy: Entropy
     ) -> tuple[Floats, list[tuple[Floats, Seen]]]:
-        """Look for somebody who tells no name: go where the most addresses were near."""
+        """Look for a person that gives no name: guess where the most addresses were near."""
         chosen = np.linspace(0, len(self._claims) - 1, count).astype(int)
-        seen = [self._rounds.join(self._claims[one][None], entropy)[0] for one in chosen]
+        views = [self._rounds.join(self._claims[claim][None], entropy)[0] for claim in chosen]
         belief = Belief(self._points)
-        for at, one in zip(chosen, seen, strict=True):
-            belief.weights = belief.weights * np.where(self._near[at], 1.0 + one.near, 1.0)
-        return belief.guess, list(zip(self._claims[chosen], seen, strict=True))
+        for claim, view in zip(chosen, views, strict=True):
+            belief.weights = belief.weights * np.where(self._near[claim], 1.0 + view.near, 1.0)
+        return belief.guess, list(zip(self._claims[chosen], views, strict=True))
 
-    def _telling(self, belief: Belief, listed: float) -> int:
-        """Choose the place whose near or not near tells most of the person, in bits."""
+    def _best_claim(self, belief: Belief, listed: float) -> int:
+        """Return the claim whose answer, near or not, reveals the most bits about the person."""
         mass = self._near @ belief.weights
-        told = entr(listed * mass) + entr(1 - listed * mass)
-        return int(np.argmax(told - mass * (entr(listed) + entr(1 - listed))))
+        answer = entr(listed * mass) + entr(1 - listed * mass)
+        return int(np.argmax(answer - mass * (entr(listed) + entr(1 - listed))))
 
     def by_name(self, targets: Sequence[int], *, count: int, entropy: Entropy) -> list[float]:
-        """Look for people who sign with their names, an account for each; how far off it ends."""
+        """Look for people who sign with their names, an account each; return the errors."""
         beliefs = [Belief(self._points) for _ in targets]
         people = len(self._rounds.places)
         listed = _OFTEN
         for _ in range(count):
-            chosen = [self._telling(belief, listed) for belief in beliefs]
-            seen = self._rounds.join(self._claims[chosen], entropy)
-            there = people * self._near[chosen].mean()  # so many people should be near
-            listed = min(_OFTEN, max(_SELDOM, float(np.mean([one.near for one in seen])) / there))
-            for who, belief, at, one in zip(targets, beliefs, chosen, seen, strict=True):
-                belief.learn(self._near[at], near=who in one.named, listed=listed)
-        both = zip(targets, beliefs, strict=True)
-        return [float(np.hypot(*(one.guess - self._rounds.places[who]))) for who, one in both]
+            chosen = [self._best_claim(belief, listed) for belief in beliefs]
+            views = self._rounds.join(self._claims[chosen], entropy)
+            expected = people * self._near[chosen].mean()  # number of people near a claim
+            share = float(np.mean([view.near for view in views])) / expected
+            listed = min(_OFTEN, max(_SELDOM, share))
+            for person, belief, claim, view in zip(targets, beliefs, chosen, views, strict=True):
+                belief.learn(self._near[claim], near=person in view.named, listed=listed)
+        places = self._rounds.places[list(targets)]
+        return [
+            float(np.hypot(*(belief.guess - place)))
+            for belief, place in zip(beliefs, places, strict=True)
+        ]
 
 
-# HOUSE-DOC demo.story: "The opening story: one attacker looks for Ada, in an app that rounds distances and in coatcheck.\n\nEverything that the command and the page show of it, as one plain document; places are latitudes and\nlongitudes. Holds Ada's place, as only a demo may.\n"
+# -- the opening story: both attacks on Ada, as one document
+
 STEP: Final = 500.0
-"""To how many metres the app rounds."""
+"""The metres to which the app rounds."""
 _ADA: Final = 0
-_HABITS: Final = 3_000  # made-up people from whom the attacker knows where people are
+_HABITS: Final = 3_000  # made-up people, from whom the attacker knows where people usually are
 _SEED: Final = 77
 
 
 def trilateration(scenario: "Scenario") -> dict[str, Any]:
-    """Attack Ada by both ways; what was asked and told, what was found, and what bounds it."""
+    """Attack Ada in both ways; return questions, answers, guesses and bounds as one document.
+
+    Places are latitudes and longitudes. The document holds Ada's place, as only a demo may.
+    """
     if scenario.trilaterator is None:
-        raise Misuse("the trilaterator is in the nearby demo only")
+        raise Misuse("only the nearby demo has a trilaterator")
     others = Rounds(scenario, people=scenario.trilaterator[1])
     scale = cast("Scale", scenario.task.params()["scale"])
-    claimed = measured(scenario.values[0][-1:], scale)[0]
+    claimed = scaled(scenario.values[0][-1:], scale)[0]
     ledger = _ledger(scenario)
     count = len(ledger["spent"])
     habits = (
         city.places(_HABITS, entropy=_SEED) if scenario.box == city.CITY else scenario.values[0]
     )
-    attacker = Trilaterator(others, measured(habits, scale))
-    guess, seen = attacker.without_names(count=count, entropy=seeded(_SEED))
+    attacker = Trilaterator(others, scaled(habits, scale))
+    guess, views = attacker.without_names(count=count, entropy=seeded(_SEED))
     rounds = [
-        {"claimed": _degrees(place, scale), "candidates": one.candidates, "near": one.near}
-        for place, one in seen
+        {"claimed": _degrees(place, scale), "candidates": view.candidates, "near": view.near}
+        for place, view in views
     ]
     return {
         "app": _app(others.places, claimed, scale),
@@ -323,30 +350,31 @@ def trilateration(scenario: "Scenario") -> dict[str, Any]:
 
 
 def _degrees(place: Floats, scale: Sequence[float]) -> list[float]:
-    found: list[float] = np.round(place / np.array(scale), 6).tolist()
-    return found
+    degrees: list[float] = np.round(place / np.array(scale), 6).tolist()
+    return degrees
 
 
 def _app(places: Floats, claimed: Floats, scale: Scale) -> dict[str, Any]:
-    """Find Ada by an app's rounded distances."""
+    """Return the attack on Ada in an app that rounds distances."""
     app = RoundingApp(places, STEP)
-    found = trilaterate(lambda place: app.distance(place, who=_ADA), start=claimed, step=STEP)
+    located = trilaterate(lambda place: app.distance(place, person=_ADA), start=claimed, step=STEP)
     return {
         "step_m": STEP,
         "asked": [
-            {"claimed": _degrees(place, scale), "told_m": told} for place, told in found.asked
+            {"claimed": _degrees(place, scale), "told_m": distance}
+            for place, distance in located.asked
         ],
         "circles": [
             {"center": _degrees(center, scale), "radius_m": radius}
-            for center, radius in found.circles
+            for center, radius in located.circles
         ],
-        "guess": _degrees(found.guess, scale),
-        "error_m": float(np.hypot(*(found.guess - places[_ADA]))),
+        "guess": _degrees(located.guess, scale),
+        "error_m": float(np.hypot(*(located.guess - places[_ADA]))),
     }
 
 
 def _ledger(scenario: "Scenario") -> dict[str, Any]:
-    """Let Ada join until her ledger says no; it allows twice what one round may cost."""
+    """Let Ada join until her ledger refuses; its limit is twice that of one round."""
     draft = scenario.drafts[0]
     promise = amplify(draft.randomizer.law, crowd=draft.minimum, delta=draft.delta)
     limit, delta = 2 * scenario.epsilon, 10 * draft.delta

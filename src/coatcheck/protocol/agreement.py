@@ -1,9 +1,10 @@
-"""Signed terms: the server signs them, every shuffler counter-signs, everybody checks.
+"""Signed terms, and the keys that a person trusts: the server signs, every shuffler counter-signs.
 
-A server that hands different terms to different people needs the signature of a shuffler for
-each version, and an honest shuffler signs one version of a round. What was checked has a type:
-`AgreedTerms` carry every signature, `TrustedTerms` also name only parties that the reader
-trusts. Only this file makes them. SPEC section 6.
+A server that gives different people different terms needs a shuffler's signature for each version,
+and an honest shuffler signs one version of a round (S6.37). Verified terms have a type that only
+this file makes: `AgreedTerms` carry every signature, and the parties of `TrustedTerms` are known
+to the reader. A key is trusted in a role: otherwise a server could put the board's key in the
+place of a shuffler, or leave out the one shuffler that would not help it. SPEC section 6.
 """
 
 from collections.abc import Collection, Iterable, MutableMapping
@@ -29,25 +30,24 @@ from coatcheck.protocol.terms import (
 )
 from coatcheck.protocol.wire.encoding import read_document
 
-# HOUSE-DOC protocol.trust: "Trust: which keys a person knows from elsewhere, and what for.\n\nA key is trusted in a role. Otherwise a server could put the board's key in the place of a shuffler,\nor leave out the one shuffler that would not help it. SPEC section 6.\n"
 ROLES: Final = ("server", "shuffler", "board", "witness")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """The verifying keys that somebody knows, by role.
+    """The verifying keys that a person knows from elsewhere, by role.
 
-    *Assumes:* at least one of `shufflers` does not help the server. Which one need not be known,
+    *Assumes:* at least one of `shufflers` does not help the server. Nobody needs to know which one,
     so all of them must be in the cascade.
 
     Attributes:
         server: keys of servers that may run the round.
-        shufflers: for each shuffler that is relied on its keys, more than one while they change.
+        shufflers: the keys of each shuffler that the person relies on, several while they change.
         board: keys of boards that may show the answers.
-        witnesses: for each witness whose word on the board's log counts its keys.
-        demanded: how many of them must have cosigned it.
-        anywhere: keys that may stand in any role, and that no cascade needs: weaker, because
-            whoever holds two of them may stand where the other should.
+        witnesses: the keys of each witness whose cosignature under the board's log counts.
+        demanded: how many witnesses must have cosigned it.
+        anywhere: keys that may stand in any role, and that no cascade needs. This is weaker: the
+            owner of two of them may take both places.
     """
 
     server: frozenset[bytes] = frozenset()
@@ -58,15 +58,15 @@ class Trust:
     anywhere: frozenset[bytes] = frozenset()
 
     @classmethod
-    def of(cls, known: Iterable[tuple[str, Collection[bytes]]]) -> "Trust":
-        """Gather keys told one role at a time; the keys of a shuffler's entry are one shuffler's.
+    def of(cls, entries: Iterable[tuple[str, Collection[bytes]]]) -> "Trust":
+        """Gather entries of a role and keys; those of one shuffler are one entry.
 
         An empty role means any.
         """
         by_role: dict[str, list[frozenset[bytes]]] = {role: [] for role in ("", *ROLES)}
-        for role, keys in known:
+        for role, keys in entries:
             if role not in by_role:
-                raise Misuse(f"{role!r} is no role: a key is trusted as {', '.join(ROLES)}")
+                raise Misuse(f"a key is trusted as one of {', '.join(ROLES)}; got {role!r}")
             by_role[role].append(frozenset(keys))
         return cls(
             server=_together(by_role["server"]),
@@ -78,16 +78,16 @@ class Trust:
         )
 
     def demanding(self, witnesses: int) -> "Trust":
-        """Demand the word of so many witnesses instead of all that are named."""
+        """Return the same trust, demanding cosignatures of this many witnesses instead of all."""
         if not 1 <= witnesses <= len(self.witnesses):
             raise Misuse(
-                f"you name {len(self.witnesses)} witnesses (--trust witness=FILE): of these,"
-                f" {witnesses} cannot be demanded"
+                f"the number of demanded witnesses must be from 1 to {len(self.witnesses)}, as many"
+                f" as you trust (--trust witness=FILE); got {witnesses}"
             )
         return replace(self, demanded=witnesses)
 
     def plain(self) -> dict[str, Any]:
-        """Spell the keys in hex by role, as JSON and the browser's client take them."""
+        """Return the keys in hex by role, as JSON and the browser's client take them."""
         return {
             "server": _spelled(self.server),
             "shufflers": [_spelled(keys) for keys in self.shufflers],
@@ -98,7 +98,7 @@ class Trust:
         }
 
     def check(self, terms: Terms) -> None:
-        """Refuse terms with a stranger in any role, or without a shuffler that is relied on."""
+        """Refuse terms with an unknown key in a role, or without a relied-on shuffler (S6.41)."""
         relied = _together(self.shufflers)
         self._know(terms.server, self.server, "server")
         for party in terms.shufflers:
@@ -116,7 +116,7 @@ class Trust:
         if _raw(signer) not in keys | self.anywhere:
             raise Refused(
                 f"the key of {signer.name!r} in the terms is not one you trust as a {role}: get"
-                " it from them by another way, compare, and add it"
+                " the key from its owner in another way, compare it, and add it"
             )
 
 
@@ -137,7 +137,7 @@ _SHUFFLER = b"coatcheck/v1/terms/shuffler\0"
 
 
 class SignedTerms(Struct, frozen=True, forbid_unknown_fields=True):
-    """A document with the signatures under it; None stands for one still to come."""
+    """A document with its signatures; None stands for one that is still missing."""
 
     document: str
     server: Hex
@@ -145,11 +145,11 @@ class SignedTerms(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def propose(terms: Terms, *, keys: KeyPairs) -> SignedTerms:
-    """Write and sign the terms as the server, which they must name with both its keys."""
+    """Write and sign the terms as the server, whose two keys they must have (S6.33)."""
     document = write_terms(terms)
     round_ = read_terms(document)
     if keys.signing.public_raw.hex() != terms.server.verifying:
-        raise Misuse("this key is not the server's key of the terms: sign with the one they name")
+        raise Misuse("the terms name another key for the server: sign with the one that they name")
     _check_sealing(terms.server, keys)
     blank = (None,) * len(terms.shufflers)
     signature = keys.signing.sign(_SERVER + round_.document)
@@ -161,19 +161,20 @@ def countersign(
 ) -> SignedTerms:
     """Sign as one of the shufflers, one version per round.
 
-    `pledged` is the shuffler's memory of round names and digests; it must outlive restarts.
-    *Guarantee:* a second version of a round under the same name is refused, and so are terms
-    that give this shuffler's layer to somebody else's sealing key.
+    `pledged` maps round names to the digests that this shuffler signed, and must outlive restarts.
+    *Guarantee:* it refuses a second version of a round under the same name (S6.38), and terms that
+    pair this shuffler's verifying key with another sealing key (S6.34).
     """
     round_ = read_terms(signed.document.encode())
     if len(signed.shufflers) != len(round_.terms.shufflers):
-        raise Malformed("signed terms have one place for each shuffler's signature: ask for others")
+        raise Malformed("signed terms must have one place for each shuffler's signature")
     _verifying(round_.terms.server).check(bytes.fromhex(signed.server), _SERVER + round_.document)
-    mine = keys.signing.public_raw.hex()
-    place = [party.verifying for party in round_.terms.shufflers]
-    if mine not in place:
-        raise Misuse("this key is none of the shufflers' keys of the terms")
-    _check_sealing(round_.terms.shufflers[place.index(mine)], keys)
+    own = keys.signing.public_raw.hex()
+    verifying_keys = [party.verifying for party in round_.terms.shufflers]
+    if own not in verifying_keys:
+        raise Misuse("the terms name no shuffler with this key: sign with one that they name")
+    place = verifying_keys.index(own)
+    _check_sealing(round_.terms.shufflers[place], keys)
     name = round_.terms.round
     if pledged.setdefault(name, round_.digest) != round_.digest:
         raise Equivocation(
@@ -182,39 +183,39 @@ def countersign(
         )
     signature = keys.signing.sign(_SHUFFLER + round_.document).hex()
     signatures = list(signed.shufflers)
-    signatures[place.index(mine)] = signature
+    signatures[place] = signature
     return SignedTerms(signed.document, signed.server, tuple(signatures))
 
 
-def check_entry(entry: Notary, *, url: str, admission: AdmissionTerms | None = None) -> None:
-    """Refuse terms that give a role another address than its own, or other people to admit."""
+def check_own_entry(entry: Notary, *, url: str, admission: AdmissionTerms | None = None) -> None:
+    """Refuse terms that give a role another `url` or `admission` than its settings (S6.35)."""
     if entry.url != url:
         raise Refused(
-            f"the terms say that {entry.name!r} is at {entry.url}, it is at {url}: people would be"
-            " sent to somebody else; ask for terms with the address of its settings"
+            f"the terms say that {entry.name!r} is at {entry.url}, but it is at {url}: ask for"
+            " terms with the `url` of its settings"
         )
     if isinstance(entry, ShufflerParty) and admission != entry.admission:
         raise Refused(
-            f"the terms say otherwise whom {entry.name!r} admits than it does: ask for terms with"
-            " what its settings say"
+            f"the terms have another `admission` for {entry.name!r} than its settings: ask for"
+            " terms with that of its settings"
         )
 
 
 @dataclass(frozen=True)
 class AgreedTerms(Round):
-    """Terms whose signatures and keys were all checked. Made by `settle`."""
+    """Terms whose signatures and keys are all verified. Made by `verify_signatures`."""
 
 
 @dataclass(frozen=True)
 class TrustedTerms(AgreedTerms):
-    """Settled terms whose parties the reader knows from elsewhere. Made by `accept`."""
+    """Agreed terms whose parties the reader trusts, each in its role. Made by `accept`."""
 
 
 def verify_signatures(signed: SignedTerms) -> AgreedTerms:
-    """Check every signature and key of the terms and return the round they describe.
+    """Verify every signature and key of the terms and return the round that they describe.
 
-    This is enough for a role that finds its own key in the terms, and for a person whose ticket
-    holds their digest. Whoever joins must `accept` them.
+    This is enough for a role that has its own key in the terms, and for a person whose ticket
+    has their digest. A person who joins must `accept` them.
     """
     round_ = read_terms(signed.document.encode())
     terms = round_.terms
@@ -230,14 +231,10 @@ def verify_signatures(signed: SignedTerms) -> AgreedTerms:
 
 
 def accept(signed: SignedTerms, *, trusted: Trust) -> TrustedTerms:
-    """Settle the terms, and check that the reader trusts every party in its role.
-
-    `trusted` are the verifying keys that the reader knows from elsewhere; every shuffler that
-    the reader relies on must be in the cascade.
-    """
-    settled = verify_signatures(signed)
-    trusted.check(settled.terms)
-    return TrustedTerms(settled.terms, settled.document)
+    """Verify the terms' signatures, and check that the reader trusts every party in its role."""
+    agreed = verify_signatures(signed)
+    trusted.check(agreed.terms)
+    return TrustedTerms(agreed.terms, agreed.document)
 
 
 def write_signed(signed: SignedTerms) -> bytes:
@@ -246,19 +243,19 @@ def write_signed(signed: SignedTerms) -> bytes:
 
 
 def read_signed(raw: bytes) -> SignedTerms:
-    """Read signed terms strictly; nothing in them is checked yet."""
+    """Read signed terms strictly; no signature is verified yet."""
     if len(raw) > 2 * DOCUMENT_LIMIT:
         raise Malformed(f"signed terms have at most {2 * DOCUMENT_LIMIT} bytes")
     return read_document(raw, SignedTerms, "the signed terms do not decode")
 
 
 def _check_sealing(party: Party, keys: KeyPairs) -> None:
-    # Whoever signs vouches for the whole entry: under a name and a verifying key that people
-    # trust, a foreign sealing key would hand this role's layer to whoever put it there.
+    # A role that signs vouches for its whole entry: beside a verifying key that people trust, a
+    # foreign sealing key would let its owner open this role's layer.
     if bytes.fromhex(party.sealing) != keys.opening.public_raw:
         raise Refused(
-            f"the terms name {party.name!r} with a sealing key that is not its own: do not sign,"
-            " and ask whoever wrote them for terms with the key of your public file"
+            f"the terms name {party.name!r} with another sealing key than its own: do not sign, and"
+            " ask their author for terms with the key of your public file"
         )
 
 

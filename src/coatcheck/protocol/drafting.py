@@ -1,8 +1,7 @@
-"""Drafting: from mechanisms and a task to the numbers that terms must state.
+"""Drafts of terms: sizes, exposure and promises, computed from mechanisms and a task.
 
-Whoever runs a round writes its terms with this; sizes, exposure and the promise are computed, so
-that the people's own arithmetic finds them true. Sees no key but public ones and no value.
-SPEC section 6.
+An organizer's software writes terms with this. It computes the numbers as the people's clients
+will, so that they find them true. Sees no key but public ones and no value. SPEC section 6.
 """
 
 from collections.abc import Sequence
@@ -35,22 +34,20 @@ from coatcheck.randomizers import CoinResponse, Randomizer, from_draft
 _OPTIONAL = {"letter_size", "grace", "settle", "trap_delta", "window"}
 _FIELDS = {"round", "task", "groups", *_OPTIONAL}
 USUAL_ANSWER = 128
-"""Bytes of an answer unless the task needs more: one size for most rounds tells them apart less."""
-
-
+"""Bytes of an answer unless the task needs more: with one size, most rounds look alike."""
 TRAP_SHARE = 1e-3
-"""The share of δ for traps unless a draft states it: a smaller one costs a few more people."""
+"""The share of δ for traps unless a draft states it: a smaller share costs a few more people."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPlan:
-    """What is decided for a group of a round; the terms' numbers are computed from it.
+    """What an organizer decides for a group; the numbers of its terms are computed from it.
 
     Attributes:
         randomizer: how members randomize.
         minimum: the crowd without which nothing is released.
         delta: the chance that the promise may fail.
-        decode: how the server reads reports; the randomizer's usual way by default.
+        decode: the server's decoder; by default the randomizer's first.
         corrupted: how many members may help the server without breaking the promise.
         note_size: bytes of the note that travels beside a report, unrandomized.
     """
@@ -64,7 +61,7 @@ class GroupPlan:
     note_size: int = 0
 
     def params(self) -> dict[str, Any]:
-        """Give the plan as plain data, as a draft in JSON holds it."""
+        """Return the plan as plain data, as a draft in JSON has it."""
         names = ("name", "minimum", "delta", "decode", "corrupted", "note_size")
         plain = {name: getattr(self, name) for name in names}
         return {**plain, "randomizer": self.randomizer.params()}
@@ -78,23 +75,25 @@ def draft_groups(
     shufflers: int = 1,
     trap_delta: float = 0.0,
 ) -> tuple[GroupTerms, ...]:
-    """Compute what the terms say of each group.
+    """Compute the terms of each group.
 
-    *Guarantee:* the promise is what the crowd at its minimum gives, less the corrupted and those
-    whom the answers to the corrupted expose. Its δ has the chance that traps count wrongly.
+    *Guarantee:* the promise is what the minimum crowd gives, less the corrupted and the people whom
+    answers to the corrupted expose. Its δ includes the chance that traps count wrongly.
     """
     if len(plans) != len(task.groups):
-        raise Misuse(f"task {task.name} has the groups {', '.join(task.groups)}: plan each once")
+        raise Misuse(
+            f"task {task.name} needs one plan for each of its groups, {', '.join(task.groups)}; got"
+            f" {len(plans)}"
+        )
     if isinstance(task, tasks.NeedsCrowds):
         for plan, least in zip(plans, task.least_crowds(), strict=True):
             if plan.minimum < least:
                 raise Misuse(
-                    f"group {plan.name!r} may have as few as {plan.minimum} people, but task"
-                    f" {task.name} with these parameters needs {least}: raise its minimum, or ask"
-                    " for fewer per person"
+                    f"`minimum` of group {plan.name!r} is {plan.minimum}, but task {task.name} with"
+                    f" these parameters needs {least}: raise it, or ask for fewer per person"
                 )
     if any(isinstance(plan.randomizer, CoinResponse) for plan in plans):
-        tasks.check_silence(task, sizes=[plan.minimum for plan in plans])
+        tasks.check_coin_allowed(task, sizes=[plan.minimum for plan in plans])
     exposed = tasks.exposure(
         task,
         sizes=[plan.minimum for plan in plans],
@@ -102,16 +101,16 @@ def draft_groups(
         each=shufflers,
     )
     sizes = least_sizes(task, [plan.randomizer for plan in plans], suite=suite)
-    made = []
-    for plan, (payload, answer), told in zip(plans, sizes, exposed, strict=True):
+    groups = []
+    for plan, (payload, answer), exposure in zip(plans, sizes, exposed, strict=True):
         guarantee = amplify(
             plan.randomizer.law,
             crowd=plan.minimum,
             delta=delta_less(plan.delta, trap_delta),
             corrupted=plan.corrupted,
-            exposed=told,
+            exposed=exposure,
         )
-        made.append(
+        groups.append(
             GroupTerms(
                 name=plan.name,
                 randomizer=plan.randomizer.params(),
@@ -119,26 +118,26 @@ def draft_groups(
                 minimum=plan.minimum,
                 payload_size=payload,
                 answer_size=max(USUAL_ANSWER, answer),
-                promise=Promise(guarantee.epsilon, plan.delta, plan.corrupted, told),
+                promise=Promise(guarantee.epsilon, plan.delta, plan.corrupted, exposure),
                 note_size=plan.note_size,
             )
         )
-    return tuple(made)
+    return tuple(groups)
 
 
 def draft_work(task: tasks.Task) -> Work:
-    """Write a task as the terms name it."""
+    """Return a task as the terms name it."""
     params = {key: value for key, value in task.params().items() if key != "name"}
     return Work(task.name, params)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """What an organizer decides of a round; the roles' keys and the times make it terms.
+    """What an organizer decides for a round; with the roles' keys and the times it becomes terms.
 
     Attributes:
-        trap_delta: the part of every group's δ that is for traps, if there are several shufflers;
-            a thousandth of the smallest by default.
+        trap_delta: the part of every group's δ that is for traps if there are several shufflers;
+            by default a thousandth of the smallest δ.
     """
 
     round: str
@@ -184,12 +183,15 @@ class Draft:
 
     def _trap_delta(self, shufflers: int) -> float:
         if shufflers == 1:
-            return 0.0  # whatever a draft says: a single shuffler counts uploads
+            return 0.0  # whatever the draft says: a single shuffler counts uploads
         least = min(group.delta for group in self.groups)
-        found = TRAP_SHARE * least if self.trap_delta is None else self.trap_delta
-        if not 0 < found < min(least, 0.5):
-            raise Misuse(f"`trap_delta` is a part of the smallest delta, {least:g}: not {found:g}")
-        return found
+        trap_delta = TRAP_SHARE * least if self.trap_delta is None else self.trap_delta
+        if not 0 < trap_delta < min(least, 0.5):
+            raise Misuse(
+                f"`trap_delta` must be above 0 and below the smallest delta, {least:g}, and 0.5;"
+                f" got {trap_delta:g}"
+            )
+        return trap_delta
 
 
 def read_draft(plain: dict[str, Any]) -> Draft:
@@ -204,45 +206,48 @@ def read_draft(plain: dict[str, Any]) -> Draft:
     rest = {name: plain[name] for name in named if name in plain}
     groups = tuple(_group(group) for group in plain["groups"])
     task = tasks.from_params(plain["task"])
-    made = Draft(task=task, groups=groups, settle=_settle(plain.get("settle"), task), **rest)
-    _check_letters(made)
-    return made
+    settling = _settling_terms(plain.get("settle"), task)
+    draft = Draft(task=task, groups=groups, settle=settling, **rest)
+    _check_letters(draft)
+    return draft
 
 
-def _settle(plain: object, task: tasks.Task) -> SettleTerms | UnsetType:
-    """Read how candidates settle, and refuse it where there are none."""
+def _settling_terms(plain: object, task: tasks.Task) -> SettleTerms | UnsetType:
+    """Read how candidates settle, and refuse it for a task that gives none."""
     if plain is None:
         return UNSET
     try:
-        found = msgspec.convert(plain, SettleTerms)
+        settling = msgspec.convert(plain, SettleTerms)
     except msgspec.ValidationError as error:
         raise Misuse(f"`settle` of the draft does not fit: {error}") from None
-    if task.name == "neighbours" and not found.asks:
+    if task.name == "neighbours" and not settling.asks:
         if not getattr(task, "mutual", False):
-            raise Misuse("neighbours settle who is near with those who list them: set `mutual`")
-        return found
-    if not found.asks or getattr(task, "candidates", 1) < 2:
+            raise Misuse("to settle, neighbours must list each other: set `mutual` of the task")
+        return settling
+    if not settling.asks or getattr(task, "candidates", 1) < 2:
         raise Misuse(
-            f"task {task.name} with these parameters gives nobody to settle with: ask it for"
-            " candidates, and state `asks`, or leave `settle` out"
+            f"task {task.name} with these parameters gives no candidates to settle with: set"
+            " `candidates` of the task and `asks` of `settle`, or leave `settle` out"
         )
-    return found
+    return settling
 
 
-def _check_letters(made: Draft) -> None:
+def _check_letters(draft: Draft) -> None:
     """Refuse letters that are too small to settle by."""
-    if made.settle is UNSET:
+    if draft.settle is UNSET:
         return
-    axes, least = max(group.randomizer.domain.dimension for group in made.groups), 0
-    radius = getattr(made.task, "radius", 0.0)
-    if made.settle.asks:
+    axes, least = max(group.randomizer.domain.dimension for group in draft.groups), 0
+    radius = getattr(draft.task, "radius", 0.0)
+    if draft.settle.asks:
         least = word_size(axes)
-    elif radius > MOST_CELLS * made.settle.cell:
-        raise Misuse(f"a radius has at most {MOST_CELLS} cells: make `cell` of `settle` larger")
+    elif radius > MOST_CELLS * draft.settle.cell:
+        raise Misuse(
+            f"`radius` of the task spans at most {MOST_CELLS} cells: make `cell` of `settle` larger"
+        )
     else:
-        least = reply_size(radius, side=made.settle.cell, axes=axes)
-    if least > made.letter_size:
-        raise Misuse(f"to settle, letters need {least} bytes: state a `letter_size` of as many")
+        least = reply_size(radius, side=draft.settle.cell, axes=axes)
+    if least > draft.letter_size:
+        raise Misuse(f"to settle, `letter_size` must be at least {least}, got {draft.letter_size}")
 
 
 def _group(plain: dict[str, Any]) -> GroupPlan:

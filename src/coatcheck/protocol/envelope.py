@@ -1,7 +1,7 @@
-"""The only file that encrypts: seal to a public key, open with the private one.
+"""Seals of reports, layers, answers and letters: seal to a public key, open with the private one.
 
-HPKE (RFC 9180, base mode, single shot) is the library's; ours is what each seal is bound to:
-its purpose, who seals for whom, the digest of the terms and the group. So bytes of one round,
+The library does HPKE (RFC 9180, base mode, single shot). This file binds each seal to its purpose,
+the roles of sealer and opener, the digest of the terms and the group, so that bytes of one round,
 group or step open in no other. SPEC section 5.
 """
 
@@ -25,7 +25,7 @@ _NO_ID: Final = bytes(16)
 
 
 class Purpose(Enum):
-    """What a seal is for: label, role of the sealer, role of the opener."""
+    """The purpose of a seal: label, role of the sealer, role of the opener."""
 
     REPORT = (b"report", b"P", b"S")
     LAYER = (b"layer", b"P", b"M")
@@ -36,7 +36,7 @@ class Purpose(Enum):
 def binding(
     purpose: Purpose, *, digest: bytes, group: int, hop: int = 0, upload: bytes = _NO_ID
 ) -> bytes:
-    """Spell out what a seal is bound to, as HPKE's `info`.
+    """Return what a seal is bound to, as HPKE's `info`.
 
     `hop` is the shuffler's place in the cascade and `upload` the upload's id, for the first
     layer only: a copied body under another id does not open.
@@ -49,14 +49,14 @@ def binding(
 def seal(plaintext: bytes, *, to: SealingKey, bound: bytes) -> bytes:
     """Seal bytes so that only the key's owner, under the same binding, can open them.
 
-    *Guarantee:* two seals of equal length cannot be told apart by their content or by the key
-    they are sealed to. The length shows: callers pad.
+    *Guarantee:* two seals of equal length do not show which content or which key they have. The
+    length shows: callers pad.
     """
     return _HPKE[to.suite].encrypt(plaintext, to.handle, bound)
 
 
 def unseal(sealed: bytes, *, key: OpeningKey, bound: bytes) -> bytes:
-    """Open a seal, or raise `Unsealable`: one error whatever the cause, so nothing is learned."""
+    """Open a seal, or raise `Unsealable`, whatever the cause (S2.11)."""
     try:
         return _HPKE[key.suite].decrypt(sealed, key.handle, bound)
     except InvalidTag:
@@ -66,7 +66,7 @@ def unseal(sealed: bytes, *, key: OpeningKey, bound: bytes) -> bytes:
 
 
 class Bulk:
-    """Seals and opens many, one after the other; a driver may pass one that uses more processes.
+    """Seals and opens many items in turn; a driver may pass one that uses more processes.
 
     HPKE holds the interpreter's lock, so threads do not help: processes do.
     """
@@ -74,9 +74,9 @@ class Bulk:
     def unseal_each(
         self, sealed: Sequence[bytes], *, key: OpeningKey, bounds: Sequence[bytes]
     ) -> list[bytes | None]:
-        """Open each under its own binding; None stands for what does not open."""
+        """Open each item under its own binding; None stands for one that does not open."""
         opened: list[bytes | None] = []
-        decrypt, handle = _HPKE[key.suite].decrypt, key.handle  # once: there are millions
+        decrypt, handle = _HPKE[key.suite].decrypt, key.handle  # looked up once: there are millions
         for item, bound in zip(sealed, bounds, strict=True):
             try:
                 opened.append(decrypt(item, handle, bound))

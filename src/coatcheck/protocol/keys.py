@@ -1,8 +1,9 @@
-"""Keys: one 32-byte seed becomes a pair to receive with and a pair to sign with.
+"""Keys: one 32-byte seed gives a pair to receive with and a pair to sign with.
 
-People draw a fresh seed for every round, roles keep theirs. Private halves live only in
-`OpeningKey` and `SigningKey`, which never print, compare or pickle. Public halves are decoded
-strictly, because one hostile key must not stop a round or forge a letter. SPEC section 4.
+People draw a new seed for every round, roles keep theirs in key files. Private keys live only in
+`OpeningKey` and `SigningKey`, which never print, compare or pickle. Public keys are decoded
+strictly, because one hostile key must not stop a round or forge a letter; the server checks the
+contacts of a whole partition at once. SPEC section 4.
 """
 
 import hashlib
@@ -75,20 +76,22 @@ SMALL_ORDER_Y: Final = {
 def _curve_point(raw: bytes) -> X25519PublicKey:
     u = int.from_bytes(raw, "little")
     if u >= P:
-        raise BadKey("this X25519 key is not in canonical form: ask its owner for a fresh one")
+        raise BadKey("this X25519 key is not in canonical form: ask its owner for a new one")
     if u in LOW_ORDER_U:
-        raise BadKey("this X25519 key has low order, nothing can be sealed to it")
+        raise BadKey(
+            "this X25519 key has low order, so nothing can be sealed to it: ask for a new one"
+        )
     return X25519PublicKey.from_public_bytes(raw)
 
 
 @dataclass(frozen=True)
 class SealingKey:
-    """The public key that one seals to."""
+    """A public key to seal to."""
 
     suite: Suite
     raw: bytes
     handle: X25519PublicKey | MLKEM768X25519PublicKey = field(init=False, repr=False, compare=False)
-    """The key as the library that seals wants it."""
+    """The key as an object of the library that seals."""
 
     def __post_init__(self) -> None:
         if len(self.raw) != self.suite.sealing_size:
@@ -105,33 +108,39 @@ class SealingKey:
         try:
             lattice = MLKEM768PublicKey.from_public_bytes(self.raw[:MLKEM_SIZE])
         except ValueError:
-            raise BadKey("this ML-KEM-768 key is out of range, nothing can be sealed") from None
+            raise BadKey(
+                "this ML-KEM-768 key is out of range, so nothing can be sealed to it"
+            ) from None
         return MLKEM768X25519PublicKey(lattice, point)
 
 
 @dataclass(frozen=True)
 class VerifyingKey:
-    """The public key that checks signatures."""
+    """A public key that checks signatures."""
 
     raw: bytes
 
     def __post_init__(self) -> None:
         if len(self.raw) != VERIFYING_SIZE:
-            raise BadKey(f"a verifying key has 32 bytes, this one has {len(self.raw)}")
+            raise BadKey(
+                f"a verifying key has {VERIFYING_SIZE} bytes, this one has {len(self.raw)}"
+            )
         y = int.from_bytes(self.raw, "little") & ((1 << 255) - 1)
         if y >= P:
-            raise BadKey("this Ed25519 key is not in canonical form: ask its owner for a fresh one")
+            raise BadKey("this Ed25519 key is not in canonical form: ask its owner for a new one")
         if y in SMALL_ORDER_Y:
-            raise BadKey("this Ed25519 key has small order, anyone could sign for it")
+            raise BadKey("this Ed25519 key has small order, so anyone could sign for it")
 
     def check(self, signature: bytes, message: bytes) -> None:
         """Raise `BadSignature` unless the key's owner signed this message."""
         if len(signature) != SIGNATURE_SIZE:
-            raise BadSignature(f"a signature has 64 bytes, this one has {len(signature)}")
+            raise BadSignature(
+                f"a signature has {SIGNATURE_SIZE} bytes, this one has {len(signature)}"
+            )
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
         except InvalidSignature:
-            raise BadSignature("the signature does not hold for these bytes") from None
+            raise BadSignature("the signature is not valid for these bytes") from None
 
 
 def check_signed(record: Signed, verifying: str) -> None:
@@ -143,13 +152,13 @@ class _Secret:
     """A secret: it does not print, it does not pickle, and it equals only itself."""
 
     def __reduce__(self) -> NoReturn:
-        raise Misuse("a private key is not pickled: let the worker load it from its own key file")
+        raise Misuse("a private key cannot be pickled: let the worker load it from its key file")
 
 
 class OpeningKey(_Secret):
     """The private key that opens what was sealed to its public half.
 
-    Both suites have a secret of 32 bytes; the hybrid one is expanded as X-Wing says.
+    Both suites have a secret of 32 bytes; the hybrid one is expanded as in X-Wing.
     """
 
     def __init__(self, suite: Suite, secret: bytes) -> None:
@@ -168,7 +177,7 @@ class OpeningKey(_Secret):
 
     @property
     def public(self) -> SealingKey:
-        """The half to give away."""
+        """The public half."""
         return SealingKey(self.suite, self.public_raw)
 
     def __repr__(self) -> str:
@@ -184,7 +193,7 @@ class SigningKey(_Secret):
 
     @property
     def public(self) -> VerifyingKey:
-        """The half to give away."""
+        """The public half."""
         return VerifyingKey(self.public_raw)
 
     def sign(self, message: bytes) -> bytes:
@@ -196,18 +205,18 @@ class SigningKey(_Secret):
 
 
 def address_label(suite: Suite) -> bytes:
-    """Give what is hashed before a public pair to make its address."""
+    """Return what is hashed before a contact to make its address."""
     return _ADDRESS_LABEL + bytes((suite.number,))
 
 
 def address_of(suite: Suite, contact: bytes) -> bytes:
-    """Hash a public pair to the 16 bytes under which the board knows it."""
+    """Hash a contact to its address, the 16 bytes under which the board knows it."""
     return hashlib.sha256(address_label(suite) + contact).digest()[:ADDRESS_SIZE]
 
 
 @dataclass(frozen=True)
 class Contact:
-    """A public one-time pair: what a partner needs to write, and to check who wrote."""
+    """A public one-time pair, with which partners write to a person and verify their letters."""
 
     sealing: SealingKey
     verifying: VerifyingKey
@@ -230,7 +239,7 @@ class Contact:
 
 @lru_cache(maxsize=4096)
 def _contact(suite: Suite, raw: bytes) -> Contact:
-    """Read a pair; partners write several letters, and their keys are checked once."""
+    """Read a pair. Partners write several letters, and the cache checks their keys once."""
     if len(raw) != suite.contact_size:
         raise BadKey(f"a contact has {suite.contact_size} bytes, this one has {len(raw)}")
     cut = suite.sealing_size
@@ -238,7 +247,7 @@ def _contact(suite: Suite, raw: bytes) -> Contact:
 
 
 class KeyPairs(_Secret):
-    """Both pairs that one seed gives; the seed itself stays with whoever stores it.
+    """Both pairs that one seed gives; the caller stores the seed.
 
     *Assumes:* the seed is 32 uniform bytes, used for one round only when it is a person's.
     """
@@ -260,7 +269,6 @@ def _derive(seed: bytes, label: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=label).derive(seed)
 
 
-# HOUSE-DOC protocol.contacts: 'Contacts side by side: which one-time pairs of a partition are usable, and their addresses.\n\nThe rules are those of `keys.Contact`, over whole columns, so that no object is made per person.\nSPEC section 4.\n'
 _Rows = NDArray[np.uint8]
 _Mask = NDArray[np.bool_]
 _POINT: Final = 32
@@ -271,8 +279,8 @@ _LATTICE: Final = 1152
 _Q: Final = 3329
 
 
-def usable(suite: Suite, rows: _Rows) -> _Mask:
-    """Tell of each contact (n, size) whether `Contact.decode` takes it."""
+def usable_contacts(suite: Suite, rows: _Rows) -> _Mask:
+    """Return which contacts (n, size) `Contact.decode` accepts."""
     cut = suite.sealing_size
     good = _points(rows[:, cut - _POINT : cut], refused=LOW_ORDER_U, signed=False)
     good &= _points(rows[:, cut:], refused=SMALL_ORDER_Y, signed=True)
@@ -281,28 +289,28 @@ def usable(suite: Suite, rows: _Rows) -> _Mask:
     return good
 
 
-def addresses(suite: Suite, rows: _Rows) -> _Rows:
+def addresses_of(suite: Suite, rows: _Rows) -> _Rows:
     """Hash each contact (n, size) to its address (n, 16)."""
     label, raw, size = hashlib.sha256(address_label(suite)), rows.tobytes(), suite.contact_size
-    found = bytearray()
+    addresses = bytearray()
     for at in range(0, len(raw), size):
-        one = label.copy()
-        one.update(raw[at : at + size])
-        found += one.digest()[:ADDRESS_SIZE]
-    return np.frombuffer(bytes(found), dtype=np.uint8).reshape(-1, ADDRESS_SIZE)
+        digest = label.copy()
+        digest.update(raw[at : at + size])
+        addresses += digest.digest()[:ADDRESS_SIZE]
+    return np.frombuffer(bytes(addresses), dtype=np.uint8).reshape(-1, ADDRESS_SIZE)
 
 
 def first_seen(rows: _Rows) -> _Mask:
-    """Tell of each address (n, 16) whether no row before it has it too."""
+    """Return which addresses (n, 16) are in no earlier row."""
     first = np.zeros(len(rows), dtype=np.bool_)
     first[first_of_each(rows)] = True
     return first
 
 
 def _points(rows: _Rows, *, refused: Iterable[int], signed: bool) -> _Mask:
-    """Tell which numbers of 32 bytes are canonical and none of the refused ones.
+    """Return which numbers of 32 bytes are canonical and none of the refused ones.
 
-    In the highest bit of a signing key stands the sign of x, which is no part of the number.
+    The highest bit of a verifying key is the sign of x, which is no part of the number.
     """
     words = np.ascontiguousarray(rows).view(_WORD)
     if signed:
@@ -323,19 +331,18 @@ def _words(number: int) -> NDArray[np.uint64]:
 
 
 def _lattices(rows: _Rows) -> _Mask:
-    """Tell which ML-KEM-768 keys have all their coefficients below q (FIPS 203, section 7.2)."""
+    """Return which ML-KEM-768 keys have all their coefficients below q (FIPS 203, section 7.2)."""
     triples = rows[:, :_LATTICE].reshape(len(rows), -1, 3).astype(np.uint16)
     low = triples[:, :, 0] | ((triples[:, :, 1] & 15) << 8)
     high = (triples[:, :, 1] >> 4) | (triples[:, :, 2] << 4)
     return np.asarray((np.maximum(low, high) < _Q).all(axis=1))
 
 
-# HOUSE-DOC protocol.keyfiles: "Key files: the seed of a role's keys for its owner alone, and the public halves for everybody.\n\nThe one format that the commands and the services share. Secrets get mode 0600 from the first\nbyte on, and a file that others could read is refused. SPEC section 4.\n"
 class PublicKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a role gives away: its name, its two public keys, and where it is.
+    """The public key file of a role: its name, its two public keys, and its address.
 
     Attributes:
-        url: its address; absent in the key file of a service, whose settings say it.
+        url: its address; absent in the key file of a service, whose settings have it.
     """
 
     coatcheck: Literal["public/1"] = "public/1"
@@ -348,28 +355,28 @@ class PublicKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def party(self) -> Party:
         """The entry in the terms of the server."""
-        return Party(**self._known(), sealing=self.sealing)
+        return Party(**self._named(), sealing=self.sealing)
 
     def shuffler(self, admission: AdmissionTerms) -> ShufflerParty:
-        """Give the entry in the terms of a shuffler that admits these people."""
-        return ShufflerParty(**self._known(), sealing=self.sealing, admission=admission)
+        """Return the entry in the terms of a shuffler with this admission."""
+        return ShufflerParty(**self._named(), sealing=self.sealing, admission=admission)
 
     @property
     def notary(self) -> Notary:
         """The entry in the terms of the board."""
-        return Notary(**self._known())
+        return Notary(**self._named())
 
-    def _known(self) -> dict[str, str]:
+    def _named(self) -> dict[str, str]:
         if self.url is UNSET:
             raise Misuse(
-                f"nobody knows where {self.name!r} is: make its keys with `keygen --url`, or add"
-                " `url` to the file of its public keys"
+                f"the public key file of {self.name!r} has no `url`: make its keys with"
+                " `keygen --url`, or add `url` to the file"
             )
         return {"name": self.name, "verifying": self.verifying, "url": self.url}
 
 
 class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a role keeps: the seed of its keys."""
+    """The secret key file of a role: the seed of its keys. Only its owner may read it."""
 
     coatcheck: Literal["secret/1"] = "secret/1"
     name: Title
@@ -384,7 +391,7 @@ class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def public(self) -> PublicKeys:
-        """The half to give away."""
+        """The public half."""
         pairs = self.pairs
         return PublicKeys(
             name=self.name,
@@ -403,12 +410,14 @@ class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def read_keys(path: Path) -> SecretKeys:
-    """Read a role's key file."""
-    return read_document(read_secret(path), SecretKeys, f"{path} is no key file", error=Misuse)
+    """Read a role's secret key file."""
+    return read_document(
+        read_secret(path), SecretKeys, f"{path} is not a secret key file", error=Misuse
+    )
 
 
 def read_public(path: Path) -> PublicKeys:
-    """Read a role's public keys."""
+    """Read a role's public key file."""
     return read_document(
-        read_bytes(path), PublicKeys, f"{path} is no file of public keys", error=Misuse
+        read_bytes(path), PublicKeys, f"{path} is not a public key file", error=Misuse
     )

@@ -1,7 +1,7 @@
-"""Letters between two people: written, sealed, read, each once; and notices that all can read.
+"""Letters between two people, and public notices: a person writes and reads them with the ticket.
 
-A person's side, from the ticket. A letter that begins with a zero byte belongs to settling and is
-read by nothing else. SPEC sections 8, 12 and 15.
+Each letter is sealed to its recipient and read once. A letter whose body begins with a zero byte
+belongs to settling. SPEC sections 8, 12 and 15.
 """
 
 from collections import Counter
@@ -23,10 +23,10 @@ from coatcheck.protocol.wire.messages import Letter, decode_letter, encode_lette
 def write(
     ticket: Ticket, body: bytes, *, to: bytes, round_: Round, keys: KeyPairs | None = None
 ) -> tuple[bytes, Ticket]:
-    """Write a letter to a partner's contact: the posting for the board, and the ticket after it.
+    """Write a letter to a partner's contact; return the posting for the board and the new ticket.
 
-    The caller stores the ticket before posting, so that no counter is used twice. Whoever writes
-    many gives the ticket's keys, so that they are not derived for each.
+    The caller stores the ticket before posting, so that no counter is used twice. A caller that
+    writes many letters passes the ticket's keys, so that they are derived once.
     """
     partner = Contact.decode(round_.suite, to)
     keys = keys or ticket.keys
@@ -39,7 +39,7 @@ def write(
 def write_notice(
     ticket: Ticket, body: bytes, *, round_: Round, keys: KeyPairs
 ) -> tuple[bytes, Ticket]:
-    """Write a letter to oneself that is not sealed: everybody can read it, and who wrote it."""
+    """Write a public notice: an unsealed letter to one's own address, which everybody can read."""
     text = _text(ticket, body, keys=keys, recipient=keys.address, round_=round_)
     posting = Posting(round_.digest, keys.address, text + bytes(round_.suite.overhead))
     return posting.encode(), replace(ticket, written=ticket.written + 1)
@@ -52,7 +52,7 @@ def _text(ticket: Ticket, body: bytes, *, keys: KeyPairs, recipient: bytes, roun
 
 
 def read_notice(raw: bytes, round_: Round) -> Letter | None:
-    """Read a posting as a notice; None if it is none, or not signed by whom it is from."""
+    """Read a posting as a notice; None if it is none, or is not signed by its sender."""
     overhead = round_.suite.overhead
     if raw[-overhead:] != bytes(overhead):
         return None
@@ -66,7 +66,7 @@ def read_notice(raw: bytes, round_: Round) -> Letter | None:
 
 @dataclass(frozen=True)
 class Inbox:
-    """The new letters, the ticket after reading them, and how many were refused and why."""
+    """The new letters, the new ticket, and how many postings were refused, by reason."""
 
     letters: tuple[Letter, ...]
     ticket: Ticket
@@ -81,9 +81,9 @@ def read(
     settling: bool = False,
     keys: KeyPairs | None = None,
 ) -> Inbox:
-    """Read the letters to your address; forged, altered and repeated ones are refused.
+    """Read the letters to the ticket's address; forged, altered and repeated ones are refused.
 
-    Those of settling are left alone, or with `settling` they are the only ones that are read.
+    Letters of settling are skipped; with `settling` all others are.
     """
     same_round(ticket, round_)
     keys = keys or ticket.keys

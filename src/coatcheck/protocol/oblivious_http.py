@@ -1,9 +1,10 @@
-"""Oblivious HTTP (RFC 9458): seal a request to a gateway, and open the one answer to it.
+"""Oblivious HTTP (RFC 9458) over binary HTTP (RFC 9292).
 
-HPKE in base mode (RFC 9180) with its exporter, which the library that seals does not offer
-(docs/decisions/0014-oblivious-http.md). A key of a gateway opens requests and nothing else. Sizes
-are those of a short ladder, so that whoever passes messages on cannot tell them apart by size.
-SPEC section 17.
+A client seals a request to a gateway and opens the one answer to it. HPKE in base mode (RFC 9180)
+is here with its exporter, which the library that seals does not offer
+(docs/decisions/0014-oblivious-http.md). Messages have one of a few sizes, so that a relay cannot
+tell them apart by size. Binary HTTP is read strictly: known length only, informational responses
+are skipped, and padding is zeros at the end. SPEC section 17.
 """
 
 import re
@@ -24,7 +25,6 @@ from coatcheck.errors import BadSignature, Malformed, Misuse, Unsealable
 from coatcheck.protocol.keys import OpeningKey, SealingKey, VerifyingKey
 from coatcheck.protocol.terms import CLASSICAL
 
-# HOUSE-DOC protocol.binary_http: 'Binary HTTP (RFC 9292), known length: requests and responses as bytes, read strictly.\n\nKnows neither what a message is about nor how it travels. Informational responses are read and left\nout; messages of indeterminate length are refused. Padding is zeros at the end. SPEC section 17.\n'
 _REQUEST: Final = 0
 _RESPONSE: Final = 1
 _CONTROL: Final = (
@@ -33,12 +33,12 @@ _CONTROL: Final = (
     re.compile(rb"[!-~]*"),
     re.compile(rb"/[!-~]*|\*?"),
 )
-"""What method, scheme, authority and path look like."""
+"""The patterns of method, scheme, authority and path."""
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _VALUE: Final = re.compile(rb"(?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?")
-_SHORT: Final = "this Binary HTTP message is cut off"
+_SHORT: Final = "this Binary HTTP message is truncated"
 _SAME: Final = 1024
-"""The most bytes of a part that is remembered: nearly all messages of a round begin alike."""
+"""The most bytes of a cached part: nearly all messages of a round begin alike."""
 
 Fields = tuple[tuple[bytes, bytes], ...]
 
@@ -67,7 +67,7 @@ class Request(NamedTuple):
         reader.expect(_REQUEST)
         control = reader.sized(), reader.sized(), reader.sized(), reader.sized()
         if not all(map(re.Pattern.fullmatch, _CONTROL, control)):
-            raise Malformed("this request's method, scheme, authority or path is none of HTTP's")
+            raise Malformed("this request has no valid HTTP method, scheme, authority or path")
         return cls(*control, *reader.rest())
 
 
@@ -92,7 +92,7 @@ class Response(NamedTuple):
         while 100 <= (status := reader.varint()) < 200:
             reader.fields()
         if not 200 <= status < 600:
-            raise Malformed("this response's status is none of HTTP's")
+            raise Malformed(f"an HTTP status must be from 200 to 599, got {status}")
         return cls(status, *reader.rest())
 
 
@@ -106,7 +106,9 @@ class _Reader:
     def expect(self, kind: int) -> None:
         """Read the framing indicator."""
         if self.varint() != kind:
-            raise Malformed("this is no Binary HTTP message of the kind and known length asked for")
+            raise Malformed(
+                "this is not a Binary HTTP message of the expected kind and known length"
+            )
 
     def varint(self) -> int:
         """Read an integer of QUIC (RFC 9000, section 17); longer forms than needed are allowed."""
@@ -146,7 +148,7 @@ class _Reader:
         content = b"" if self.ended else self.sized()
         trailers = () if self.ended else self.fields()
         if self._raw[self._at :] != bytes(len(self._raw) - self._at):
-            raise Malformed("this message is followed by something else than zeros")
+            raise Malformed("this message is followed by bytes other than zeros")
         return headers, content, trailers
 
     @property
@@ -157,13 +159,13 @@ class _Reader:
 
 def _fields(section: bytes) -> Fields:
     inside = _Reader(section)
-    found = []
+    fields = []
     while not inside.ended:
         name, value = inside.sized(), inside.sized()
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise Malformed("a field of this message is none of HTTP's, or not in lower case")
-        found.append((name, value))
-    return tuple(found)
+            raise Malformed("a field of this message is not a valid HTTP field in lower case")
+        fields.append((name, value))
+    return tuple(fields)
 
 
 _same_fields: Final = lru_cache(maxsize=256)(_fields)
@@ -195,7 +197,7 @@ def _section(fields: Fields) -> bytes:
 
 def _padded(raw: bytes, size: int) -> bytes:
     if size and len(raw) > size:
-        raise Misuse(f"this message has {len(raw)} bytes and cannot be padded to {size}")
+        raise Misuse(f"this message has {len(raw)} bytes, more than the padded size {size}")
     return raw.ljust(size, b"\0")
 
 
@@ -210,29 +212,29 @@ _AEADS: Final[dict[int, tuple[Callable[[bytes], Any], int]]] = {
     1: (AESGCM, 16),
     3: (ChaCha20Poly1305, 32),
 }
-"""Which ciphers are spoken, the preferred first, with the bytes of their keys."""
+"""The supported ciphers, the preferred one first, with the bytes of their keys."""
 _HEADER: Final = struct.Struct(">BHHH")
 _CONFIG: Final = struct.Struct(">BH32sH")
 _PUBLIC: Final = 32
 _NONCE: Final = 12
 _TAG: Final = 16
 OVERHEAD: Final = _HEADER.size + _PUBLIC + _TAG
-"""How many bytes longer than its text a request is."""
+"""The bytes that sealing adds to a request."""
 _REQUEST_LABEL: Final = b"message/bhttp request\0"
 _RESPONSE_LABEL: Final = b"message/bhttp response"
 _KEM_ID: Final = b"KEM" + _X25519.to_bytes(2, "big")
-_STRANGE: Final = "this does not open: it is sealed to another key, or was altered"
+_STRANGE: Final = "this does not open: it is sealed to another key or was altered"
 
 SIZES: Final = tuple(4096 << 2 * step for step in range(5))
-"""The bytes that encapsulated messages may have: 4 KiB, then four times as many per step."""
+"""The sizes of encapsulated messages: 4 KiB, then four times as much per step (S17.28)."""
 
 
 def message_size(size: int, *, overhead: int) -> int:
-    """Give the bytes to which a message is padded, so that sealed it has a size of the ladder."""
+    """Return the size to which a message is padded, so that sealed it has one of `SIZES`."""
     for rung in SIZES:
         if size + overhead <= rung:
             return rung - overhead
-    raise Misuse(f"a message of {size} bytes is too long for a relay: ask for a part of it")
+    raise Misuse(f"a message of {size} bytes is too long for a relay: request a part of it")
 
 
 # -- the keys of a gateway
@@ -240,7 +242,7 @@ def message_size(size: int, *, overhead: int) -> int:
 
 @dataclass(frozen=True)
 class GatewayConfig:
-    """What a client needs to know to seal to a gateway."""
+    """The key of a gateway, as a client needs it."""
 
     number: int
     key: SealingKey
@@ -248,27 +250,29 @@ class GatewayConfig:
 
     @property
     def header(self) -> bytes:
-        """What a request begins with."""
+        """The beginning of a request."""
         return _HEADER.pack(self.number, _X25519, _SHA256, self.aead)
 
 
 class GatewayKey:
-    """The private key of a gateway; it never prints."""
+    """The private key of a gateway, which opens requests and nothing else; it never prints."""
 
     def __init__(self, number: int, secret: bytes) -> None:
         self.number = number
         self._opening = OpeningKey(CLASSICAL, secret)
 
     def config(self) -> bytes:
-        """Write the public half, with the ciphers that are spoken (RFC 9458, section 3.1)."""
+        """Write the public half, with the supported ciphers (RFC 9458, section 3.1)."""
         ciphers = b"".join(struct.pack(">HH", _SHA256, aead) for aead in _AEADS)
         public = self._opening.public_raw
         return _CONFIG.pack(self.number, _X25519, public, len(ciphers)) + ciphers
 
     def open(self, raw: bytes) -> "OpenedRequest":
-        """Open a request; whatever does not open is `Unsealable`, so that nothing is learned."""
+        """Open a request, or raise `Unsealable`, whatever the cause (S2.11)."""
         if not OVERHEAD < len(raw) <= SIZES[-1]:
-            raise Malformed(f"an encapsulated request has {OVERHEAD + 1} to {SIZES[-1]} bytes")
+            raise Malformed(
+                f"an encapsulated request has {OVERHEAD + 1} to {SIZES[-1]} bytes, got {len(raw)}"
+            )
         number, kem, kdf, aead = _HEADER.unpack_from(raw)
         if (number, kem, kdf) != (self.number, _X25519, _SHA256) or aead not in _AEADS:
             raise Unsealable(_STRANGE)
@@ -291,40 +295,40 @@ def write_keys(keys: Sequence[GatewayKey]) -> bytes:
 
 
 def read_keys(raw: bytes) -> GatewayConfig:
-    """Read configurations and choose the first that is spoken here; any error discards all."""
-    found, at = list[GatewayConfig](), 0
+    """Read configurations and return the first supported one; any error refuses all."""
+    configs, at = list[GatewayConfig](), 0
     while at < len(raw):
         end = at + 2 + int.from_bytes(raw[at : at + 2], "big")
         if end > len(raw):
-            raise Malformed("these gateway keys are cut off")
-        found += _read_config(raw[at + 2 : end])
+            raise Malformed("these gateway keys are truncated")
+        configs += _read_config(raw[at + 2 : end])
         at = end
-    if not found:
-        raise Malformed("these gateway keys are none that this version speaks: update it")
-    return found[0]
+    if not configs:
+        raise Malformed("this version supports none of these gateway keys: update the client")
+    return configs[0]
 
 
 def _read_config(raw: bytes) -> list[GatewayConfig]:
     if len(raw) < 3:
-        raise Malformed("these gateway keys are cut off")
+        raise Malformed("these gateway keys are truncated")
     if int.from_bytes(raw[1:3], "big") != _X25519:
-        return []  # of a kind that is not known here, and so of a length that is not
+        return []  # of an unknown kind, and so of an unknown length
     if len(raw) < _CONFIG.size:
-        raise Malformed("these gateway keys are cut off")
+        raise Malformed("these gateway keys are truncated")
     number, _, public, length = _CONFIG.unpack_from(raw)
     ciphers = raw[_CONFIG.size :]
     if length != len(ciphers) or length < 4 or length % 4:
-        raise Malformed("these gateway keys are not as long as they say")
+        raise Malformed("these gateway keys do not have their stated length")
     pairs = {struct.unpack_from(">HH", ciphers, at) for at in range(0, length, 4)}
-    spoken = [aead for aead in _AEADS if (_SHA256, aead) in pairs]
-    return [GatewayConfig(number, SealingKey(CLASSICAL, public), aead) for aead in spoken[:1]]
+    supported = [aead for aead in _AEADS if (_SHA256, aead) in pairs]
+    return [GatewayConfig(number, SealingKey(CLASSICAL, public), aead) for aead in supported[:1]]
 
 
 # -- requests and responses
 
 
 class _Context:
-    """What both sides know of one exchange (RFC 9180, section 5.1, base mode)."""
+    """The secrets that both sides of an exchange derive (RFC 9180, section 5.1, base mode)."""
 
     __slots__ = ("_aead", "_enc", "cipher", "nonce", "secret")
 
@@ -341,14 +345,14 @@ class _Context:
         self.secret = _mac(exporter, labels.response)[: max(key_size, _NONCE)]
 
     def answer(self, salt: bytes) -> tuple[Any, bytes]:
-        """Give cipher and nonce of the response (RFC 9458, section 4.4)."""
+        """Return cipher and nonce of the response (RFC 9458, section 4.4)."""
         make, key_size = _AEADS[self._aead]
         drawn = _key(_mac(_key(self._enc + salt), self.secret))
         return make(_mac(drawn, b"key\1")[:key_size]), _mac(drawn, b"nonce\1")[:_NONCE]
 
 
 class OpenedRequest:
-    """A request that a gateway opened, and the way to answer it once."""
+    """A request that a gateway opened; `answer` seals the one response."""
 
     __slots__ = ("_context", "text")
 
@@ -358,18 +362,18 @@ class OpenedRequest:
 
     @property
     def overhead(self) -> int:
-        """How many bytes longer than its text a response is."""
+        """The bytes that sealing adds to a response."""
         return len(self._context.secret) + _TAG
 
     def answer(self, text: bytes, *, salt: bytes | None = None) -> bytes:
-        """Seal the response; the salt is fresh, but for tests with given bytes."""
+        """Seal the response; only tests pass a salt."""
         salt = system().token(len(self._context.secret)) if salt is None else salt
         cipher, nonce = self._context.answer(salt)
         return bytes(salt + cipher.encrypt(nonce, text, None))
 
 
 class SealedRequest:
-    """A request on its way, and the way to open its one answer."""
+    """A sealed request; `open` opens the one response to it."""
 
     __slots__ = ("_context", "raw")
 
@@ -385,14 +389,14 @@ class SealedRequest:
             return bytes(cipher.decrypt(nonce, raw[cut:], None))
         except InvalidTag:
             raise Unsealable(
-                "the gateway's answer does not open: it is to another request"
+                "the gateway's answer does not open: it belongs to another request or was altered"
             ) from None
 
 
 def seal_request(
     text: bytes, config: GatewayConfig, *, secret: bytes | None = None
 ) -> SealedRequest:
-    """Seal a request; the secret of the one-time key is fresh, but for tests with given bytes."""
+    """Seal a request; only tests pass the secret of the one-time key."""
     once = X25519PrivateKey.from_private_bytes(secret or system().token(32))
     enc = once.public_key().public_bytes_raw()
     shared = once.exchange(config.key.handle)  # type: ignore[arg-type] # of the classical suite

@@ -1,4 +1,4 @@
-"""Ends: how a round ends, by when, in which numbers and in which words.
+"""How a round ends: outcomes, reasons, deadlines, consistency, and the text that people see.
 
 Every round has one signed heading on the board: answered, refused or abandoned. Everything here
 can be checked without a key. SPEC section 9.
@@ -36,18 +36,18 @@ REASONS: Final = {
 }
 """The reasons that an outcome can have."""
 _WORDS: Final = {
-    FEW_REPORTS: "too few good reports were left to hide among",
-    FEW_TRAPS: "too few traps came through, so somebody before it may have replaced reports",
-    TASK: "its task could not answer these reports in time",
-    LATE: "a batch was not handed on in time",
+    FEW_REPORTS: "too few valid reports were left",
+    FEW_TRAPS: "too few traps arrived, so an earlier shuffler may have replaced reports",
+    TASK: "its task could not compute answers in time",
+    LATE: "a batch was not delivered in time",
     OPERATOR: "its operator ended it",
 }
 PATIENCE: Final = 7 * 86_400
-"""Seconds after a round's end was due for which a role tries to hand it to the board."""
+"""Seconds after an outcome was due for which a role still tries to deliver it (S10.52)."""
 
 
 def due(round_: Round, share: int) -> int:
-    """Give the time by which so many shares of the grace are over.
+    """Return the time when `share` shares of the grace are over (S9.10).
 
     The shuffler at hop h, and after the last one the server, has its batch by `due(h)`.
     """
@@ -55,12 +55,12 @@ def due(round_: Round, share: int) -> int:
 
 
 def answer_due(round_: Round) -> int:
-    """Give the time by which the server has made its bulletin."""
+    """Return the time by which the server has made its bulletin."""
     return due(round_, _shares(round_) - 1)
 
 
-def end_due(round_: Round) -> int:
-    """Give the time by which the board shows the round's end."""
+def outcome_due(round_: Round) -> int:
+    """Return the time by which the board shows the round's outcome."""
     return due(round_, _shares(round_))
 
 
@@ -68,87 +68,89 @@ def _shares(round_: Round) -> int:
     return len(round_.terms.shufflers) + 2
 
 
-def speaker(heading: Heading, round_: Round) -> Party:
-    """Find who says how the round ended: the server, or a shuffler that gave it up."""
-    if heading.who == SERVER:
+def signer_of(heading: Heading, round_: Round) -> Party:
+    """Return the party that signed an outcome: the server, or a shuffler that abandoned it."""
+    if heading.signer == SERVER:
         return round_.terms.server
-    if heading.who >= len(round_.terms.shufflers):
-        raise Malformed("this end is signed by a shuffler that the round does not have")
-    return round_.terms.shufflers[heading.who]
+    if heading.signer >= len(round_.terms.shufflers):
+        raise Malformed("this outcome is signed by a shuffler that the round does not have")
+    return round_.terms.shufflers[heading.signer]
 
 
-def abandoned(round_: Round, *, reason: int, who: int) -> Bulletin:
-    """Write the end of a round that is given up, still to be signed: it tells no numbers."""
+def abandonment(round_: Round, *, reason: int, signer: int) -> Bulletin:
+    """Write the outcome of an abandoned round, still to be signed; it has no counts."""
     groups = round_.terms.groups
     tallies = [Tally(0) for _ in groups]
     none: list[list[bytes]] = [[] for _ in groups]
     roots = [bytes(HASH_SIZE)] * len(round_.terms.shufflers)
     counts = (tallies, roots)
-    return Bulletin.compose(none, ABANDONED, round_.digest, *counts, reason=reason, who=who)
+    return Bulletin.compose(none, ABANDONED, round_.digest, *counts, reason=reason, signer=signer)
 
 
-def unheard(round_: Round, *, sign: Callable[[bytes], bytes], reason: int = LATE) -> bytes:
-    """Make the end of a round whose batch never came to the server, or was lost there."""
-    return abandoned(round_, reason=reason, who=SERVER).signed(sign).encode()
+def outcome_without_batch(
+    round_: Round, *, sign: Callable[[bytes], bytes], reason: int = LATE
+) -> bytes:
+    """Return the server's signed outcome of a round whose batch never arrived, or was lost."""
+    return abandonment(round_, reason=reason, signer=SERVER).signed(sign).encode()
 
 
 def is_short(tallies: Sequence[Tally], round_: Round) -> bool:
-    """Tell whether a group kept fewer than its minimum."""
+    """Return whether a group has fewer reports than its minimum."""
     pairs = zip(tallies, round_.terms.groups, strict=True)
     return any(tally.kept < group.minimum for tally, group in pairs)
 
 
-def flaw(heading: Heading, round_: Round) -> str:
-    """Say which of its own numbers a heading breaks; empty if none."""
+def inconsistency(heading: Heading, round_: Round) -> str:
+    """Say how a heading contradicts itself (S9.7); empty if it does not."""
     if heading.reason not in REASONS[heading.outcome]:
-        return "its outcome has another reason than such an outcome can have"
-    if heading.outcome != ABANDONED and heading.who != SERVER:
-        return "a shuffler says what only the server can"
+        return "its outcome cannot have this reason"
+    if heading.outcome != ABANDONED and heading.signer != SERVER:
+        return "a shuffler signed an outcome that only the server can sign"
     short = is_short(heading.tallies, round_)
     if heading.outcome == ANSWERED and short:
-        return "it answers a group that kept fewer than its minimum"
+        return "it answers a group with fewer reports than its minimum"
     if heading.outcome == REFUSED and short != (heading.reason == FEW_REPORTS):
-        return "its reason is not what its counts say"
-    told = any(tally != Tally(0) for tally in heading.tallies) or any(map(any, heading.roots))
-    if heading.outcome == ABANDONED and told:
-        return "it tells counts of a round that was given up"
+        return "its reason contradicts its counts"
+    counts = any(tally != Tally(0) for tally in heading.tallies) or any(map(any, heading.roots))
+    if heading.outcome == ABANDONED and counts:
+        return "it has counts, but the round was abandoned"
     return ""
 
 
-def check_flawless(heading: Heading, round_: Round) -> None:
-    """Refuse a heading that breaks its own numbers."""
-    wrong = flaw(heading, round_)
+def check_consistent(heading: Heading, round_: Round) -> None:
+    """Refuse a heading that contradicts itself: it is no outcome (S9.8)."""
+    wrong = inconsistency(heading, round_)
     if wrong:
-        raise Malformed(f"this heading breaks its own numbers: {wrong}")
+        raise Malformed(f"this heading is inconsistent: {wrong}")
 
 
-def words(heading: Heading, round_: Round) -> str:
-    """Tell in words how a round ended."""
+def outcome_text(heading: Heading, round_: Round) -> str:
+    """Return the text of an outcome that people see."""
     if heading.outcome == ANSWERED:
         return "the round is answered"
-    role = "server" if heading.who == SERVER else "shuffler"
-    name, outcome = speaker(heading, round_).name, OUTCOMES[heading.outcome]
+    role = "server" if heading.signer == SERVER else "shuffler"
+    name, outcome = signer_of(heading, round_).name, OUTCOMES[heading.outcome]
     return f"the {role} {name!r} {outcome} the round: {_WORDS[heading.reason]}"
 
 
-def still_due(round_: Round, *, now: int) -> str:
-    """Say by when a round of which no end is seen must have one, or who owes it."""
-    by = _time(end_due(round_))
-    if now < end_due(round_):
-        return f"the round has not ended, and must by {by}: your ticket waits"
+def pending_text(round_: Round, *, now: int) -> str:
+    """Say by when the board shows the outcome of a round that has none yet."""
+    by = _time(outcome_due(round_))
+    if now < outcome_due(round_):
+        return f"the round has not ended; its outcome is due by {by}: keep the ticket, try later"
     board = round_.terms.board.name
-    return f"the round's end was due by {by}, and the board {board!r} owes you a look at it"
+    return f"the round's outcome was due by {by}; ask the operator of the board {board!r} for it"
 
 
-def check_owed(round_: Round, *, now: int) -> None:
-    """Refuse to wait for an end that is overdue, and say who owes it."""
-    if now < end_due(round_):
+def check_not_overdue(round_: Round, *, now: int) -> None:
+    """Refuse to wait for an outcome that is overdue."""
+    if now < outcome_due(round_):
         return
     raise Refused(
-        f"the board shows no signed end of this round, due by {_time(end_due(round_))}: the server"
-        f" {round_.terms.server.name!r} owes it. Your ledger counts the round with its local ε"
-        " until the end is there. Keep the ticket and what was signed for it, ask whoever runs the"
-        " round, and try again later"
+        f"the board shows no signed outcome of this round, which was due by"
+        f" {_time(outcome_due(round_))}: keep the ticket, ask the operator of the server"
+        f" {round_.terms.server.name!r}, and try again later; until the outcome is there, your"
+        " ledger counts the round with its local ε"
     )
 
 

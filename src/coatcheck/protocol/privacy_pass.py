@@ -1,8 +1,8 @@
 """Privacy Pass (RFC 9577, RFC 9578 type 2): a round's challenge, and redemption of tokens.
 
-A token says that an issuer let somebody in, not whom: it was signed blindly. Everybody can check
-it with the issuer's key of the terms. Issuing is other people's: an app brings the token. SPEC
-section 6.
+A token says that an issuer admitted somebody, but not whom, because the issuer signed it blindly.
+Everybody can check it with the issuer's key in the terms. Issuing is not part of coatcheck: an app
+brings the token. SPEC section 6.
 """
 
 import base64
@@ -37,7 +37,7 @@ _TOKEN: Final = re.compile(r"[\w-]{472}", re.ASCII)
 
 
 def challenge(round_: Round, hop: int) -> bytes:
-    """Write what a token for a shuffler must answer (RFC 9577, section 2.1); one per round.
+    """Write the challenge of a round at a shuffler (RFC 9577, section 2.1; S6.18).
 
     It is the same for everybody, so that it singles nobody out.
     """
@@ -52,44 +52,44 @@ def challenge(round_: Round, hop: int) -> bytes:
 
 
 def demand(round_: Round, hop: int) -> str:
-    """Write the challenge as `WWW-Authenticate` has it."""
+    """Write the challenge as a `WWW-Authenticate` header (S6.20)."""
     admission = round_.terms.shufflers[hop].admission
-    told = challenge(round_, hop)
+    text = _base64url(challenge(round_, hop))
     key = bytes.fromhex(admission.key) if isinstance(admission, PrivacyPass) else b""
-    return f'PrivateToken challenge="{_spelled(told)}", token-key="{_spelled(key)}"'
+    return f'PrivateToken challenge="{text}", token-key="{_base64url(key)}"'
 
 
 def credential(token: bytes) -> str:
-    """Write a token as `Authorization` has it."""
-    return f'PrivateToken token="{_spelled(token)}"'
+    """Write a token as an `Authorization` header."""
+    return f'PrivateToken token="{_base64url(token)}"'
 
 
 def read_credential(text: str) -> bytes:
-    """Read the one token of an `Authorization` header; other parameters are for others.
+    """Read the one token of an `Authorization` header; other parameters are ignored.
 
-    A name is read in any case, and what stands inside quotes is no parameter.
+    Names may be in any case, and text inside quotes is no parameter.
     """
     scheme = _CREDENTIAL.fullmatch(text)
-    found = [value for name, value in _parameters(scheme[1] if scheme else "") if name == "token"]
-    if len(found) != 1 or not _TOKEN.fullmatch(found[0]):
-        raise Malformed('a token comes as `PrivateToken token="..."`, in base64url, and alone')
-    return base64.urlsafe_b64decode(found[0])
+    tokens = [value for name, value in _parameters(scheme[1] if scheme else "") if name == "token"]
+    if len(tokens) != 1 or not _TOKEN.fullmatch(tokens[0]):
+        raise Malformed('a request needs one token, as `PrivateToken token="..."` in base64url')
+    return base64.urlsafe_b64decode(tokens[0])
 
 
 def _parameters(text: str) -> list[tuple[str, str]]:
-    """Read parameters, their names in lower case; nothing if a part of the text is none."""
+    """Read parameters, with their names in lower case; nothing if a part of the text is none."""
     read, at = list[tuple[str, str]](), 0
     while at < len(text):
-        found = _PARAMETER.match(text, at)
-        if found is None:
+        parameter = _PARAMETER.match(text, at)
+        if parameter is None:
             return []
-        read.append((found[1].lower(), found[3] or found[2] or ""))
-        at = found.end()
+        read.append((parameter[1].lower(), parameter[3] or parameter[2] or ""))
+        at = parameter.end()
     return read
 
 
 def redeem(token: bytes, round_: Round, hop: int) -> bytes:
-    """Check a token for a shuffler of a round; what it is remembered by once it is spent.
+    """Check a token for a shuffler of a round; return the name by which it is remembered as spent.
 
     *Guarantee:* a token that answers another challenge (another round, hop, address or issuer),
     or that this issuer's key did not sign with a salt of 48 bytes, is refused.
@@ -99,11 +99,11 @@ def redeem(token: bytes, round_: Round, hop: int) -> bytes:
     return check_token(token, challenge(round_, hop), key)
 
 
-def check_token(token: bytes, told: bytes, key: str) -> bytes:
+def check_token(token: bytes, challenge: bytes, key: str) -> bytes:
     """Check a token for a challenge by the issuer's key in hex (RFC 9578, section 6.4)."""
     if len(token) != TOKEN_SIZE or not token.startswith(_TYPE):
-        raise Malformed("this is no token of Privacy Pass of type 2")
-    digest = hashlib.sha256(told).digest()
+        raise Malformed(f"a Privacy Pass token of type 2 has {TOKEN_SIZE} bytes: get another one")
+    digest = hashlib.sha256(challenge).digest()
     if token[34:_INPUT] != digest + hashlib.sha256(bytes.fromhex(key)).digest():
         raise BadSignature("this token is for another round, another shuffler or another key")
     try:
@@ -116,15 +116,15 @@ def check_token(token: bytes, told: bytes, key: str) -> bytes:
 @lru_cache(maxsize=64)
 def _issuer_key(key: str) -> RSAPublicKey:
     # The terms' pattern has fixed every byte but the modulus, the parameters of PSS included.
-    made = load_der_public_key(bytes.fromhex(key))
-    if not isinstance(made, RSAPublicKey):
-        raise Malformed("the issuer's key is none of RSA")
-    return made
+    public = load_der_public_key(bytes.fromhex(key))
+    if not isinstance(public, RSAPublicKey):
+        raise Malformed("the issuer's key in the terms is not an RSA key")
+    return public
 
 
 def _sized(text: bytes) -> bytes:
     return struct.pack(">H", len(text)) + text
 
 
-def _spelled(raw: bytes) -> str:
+def _base64url(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode()

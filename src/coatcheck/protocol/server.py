@@ -1,7 +1,12 @@
-"""The server: open a batch, drop what is wrong and count why, compute, seal one answer each.
+"""The server role: open a batch, drop invalid reports and count why, compute, seal the answers.
 
-It learns noisy values and one-time keys in an order that says nothing, never who sent which.
-The task behind it sees estimates only. SPEC section 11, paper section "A Concrete Protocol".
+The server learns noisy values and one-time keys in an order that says nothing, never which sender
+has which. The task behind it sees estimates only.
+
+`Server.answer` does a whole round: `open` its batch, let the task compute `answers`, and seal the
+entries of the bulletin. The in-memory simulation and the commands over files call it;
+`services.server.pipeline` runs the same methods and functions (`open_part`, `answers`,
+`seal_part`) as stages over files. No I/O. SPEC section 11; paper section "A Concrete Protocol".
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +20,16 @@ from coatcheck import tasks
 from coatcheck.domains import Ball, Box, Categories
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
-from coatcheck.protocol.keys import KeyPairs, OpeningKey, addresses, first_seen, usable
+from coatcheck.protocol.keys import KeyPairs, OpeningKey, addresses_of, first_seen, usable_contacts
 from coatcheck.protocol.log.verification import verify_batch, verify_outcome
-from coatcheck.protocol.outcomes import FEW_REPORTS, NO_REASON, TASK, due, is_short, unheard
+from coatcheck.protocol.outcomes import (
+    FEW_REPORTS,
+    NO_REASON,
+    TASK,
+    due,
+    is_short,
+    outcome_without_batch,
+)
 from coatcheck.protocol.state_machine import SERVER_TRANSITIONS, ServerPhase, ServerState
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.batches import PART, Batch, Manifest
@@ -42,28 +54,30 @@ from coatcheck.randomizers import (
     Randomizer,
     from_params,
 )
-from coatcheck.randomizers.composed import heard, speaker
-from coatcheck.randomizers.density import LEARNED, believed
+from coatcheck.randomizers.composed import spoken_reports, without_coin
+from coatcheck.randomizers.density import LEARNED, batch_belief
 from coatcheck.tasks.contract import RunsByRegion
 from coatcheck.tasks.execution import Map, Region, regions
-from coatcheck.tasks.learning import mean_of, tells_mean_only
+from coatcheck.tasks.learning import answers_mean_only, mean_of
 
-# HOUSE-DOC protocol.opened: 'Opened reports: what a server keeps of a partition of a batch, side by side, and what it drops.\n\nPure functions over the columns of a partition. The checks of one report need that report only;\nwhether two carry the same keys is seen over all partitions of all groups. SPEC section 11.\n'
 _Mask = NDArray[np.bool_]
 NOWHERE: Final = 2**32 - 1
-"""The place of a report that is not answered."""
+"""The place of a report that has no entry."""
+_Rows = NDArray[np.uint8]
+Reports = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Opened:
-    """Reports that stayed, as columns; row i of each is of one report.
+class OpenedReports:
+    """Valid reports of a group or a partition, as columns: row i of each belongs to one report.
 
     Attributes:
-        tally: how many came in and were dropped.
+        tally: how many reports arrived and were dropped.
         contacts: the one-time keys.
-        addresses: their addresses.
-        payloads: the reports as they were sent.
-        reports: the reports as numbers.
+        addresses: the addresses of these keys.
+        payloads: the randomized values as they were sent.
+        reports: the randomized values as numbers.
+        notes: the public bytes beside them.
     """
 
     tally: Tally
@@ -76,188 +90,26 @@ class Opened:
     def __len__(self) -> int:
         return len(self.contacts)
 
-    def keep(self, rows: _Mask, reason: str) -> "Opened":
+    def keep(self, rows: _Mask, reason: str) -> "OpenedReports":
         """Keep these rows, and count the others as dropped for a reason."""
-        lost = len(self) - int(rows.sum())
-        if not lost:
+        dropped = len(self) - int(rows.sum())
+        if not dropped:
             return self
-        columns = (self.contacts, self.addresses, self.payloads, self.reports, self.notes)
-        return Opened(self.tally.drop(reason, lost), *(column[rows] for column in columns))  # type: ignore[arg-type] # one column has other numbers
-
-
-def parts_of(count: int) -> list[slice]:
-    """Cut so many rows into partitions; no rows are one empty partition."""
-    return [slice(at, min(at + PART, count)) for at in range(0, max(1, count), PART)]
-
-
-def one_by_one(rows: NDArray[np.uint8]) -> list[bytes]:
-    """Give the rows of a column as bytes."""
-    raw, size = rows.tobytes(), rows.shape[1]
-    return [raw[at : at + size] for at in range(0, len(raw), size)]
-
-
-def open_part(
-    items: Sequence[bytes],
-    round_: Round,
-    *,
-    group: int,
-    randomizer: Randomizer,
-    key: OpeningKey,
-    bulk: Bulk,
-) -> Opened:
-    """Open and check the items of a partition of a group."""
-    bound = binding(Purpose.REPORT, digest=round_.digest, group=group)
-    plain = bulk.unseal_each(items, key=key, bounds=[bound] * len(items))
-    return read_part(plain, round_, group=group, randomizer=randomizer)
-
-
-def read_part(
-    plain: Sequence[bytes | None], round_: Round, *, group: int, randomizer: Randomizer
-) -> Opened:
-    """Read the opened items of a partition; None is one that did not open.
-
-    A report that is wrong in several ways is counted under the first of: malformed,
-    out-of-domain, bad-key.
-    """
-    texts = [text for text in plain if text is not None]
-    table = ReportTable.read(texts, round_, group)
-    reports, in_range = PayloadFormat.between(randomizer.low, randomizer.high).decode(
-        table.payloads
-    )
-    inside = possible(randomizer, reports, in_range)
-    known = usable(round_.suite, table.contacts)
-    stays = table.well_formed & inside & known
-    tally = Tally(len(plain)).drop("unopened", len(plain) - len(texts))
-    tally = tally.drop("malformed", int((~table.well_formed).sum()))
-    tally = tally.drop("out-of-domain", int((table.well_formed & ~inside).sum()))
-    tally = tally.drop("bad-key", int((table.well_formed & inside & ~known).sum()))
-    contacts = table.contacts[stays]
-    names = addresses(round_.suite, contacts)
-    return Opened(tally, contacts, names, table.payloads[stays], reports[stays], table.notes[stays])
-
-
-def joined(parts: Sequence[Opened], *, before: Tally) -> Opened:
-    """Put the partitions of a group together, in order; `before` is what the batch says of it."""
-    losses = zip(before.dropped, *(part.tally.dropped for part in parts), strict=True)
-    tally = replace(before, dropped=tuple(sum(loss) for loss in losses))
-    return Opened(
-        tally,
-        np.concatenate([part.contacts for part in parts]),
-        np.concatenate([part.addresses for part in parts]),
-        np.concatenate([part.payloads for part in parts]),
-        np.concatenate([part.reports for part in parts]),
-        np.concatenate([part.notes for part in parts]),
-    )
-
-
-def without_repetitions(groups: Sequence[Opened]) -> list[Opened]:
-    """Keep of all reports with the same keys the first, in the order of groups and rows."""
-    first = first_seen(np.concatenate([group.addresses for group in groups]))
-    ends = np.cumsum([len(group) for group in groups])
-    parts = np.split(first, ends[:-1])
-    return [
-        group.keep(rows, "duplicate-address") for group, rows in zip(groups, parts, strict=True)
-    ]
-
-
-def places(groups: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint32]]:
-    """Give each report the place of its entry in the bulletin, by the addresses of each group.
-
-    Groups come in order, and entries of a group by address. `NOWHERE` is who has the keys of a
-    report before.
-    """
-    ends = np.cumsum([len(group) for group in groups])
-    order = first_of_each(np.concatenate(groups))
-    found = np.full(ends[-1], NOWHERE, dtype=np.uint32)
-    by_group = order[np.argsort(np.searchsorted(ends, order, side="right"), kind="stable")]
-    found[by_group] = np.arange(len(by_group), dtype=np.uint32)
-    return np.split(found, ends[:-1])
-
-
-def possible(randomizer: Randomizer, reports: NDArray[np.int64], in_range: _Mask) -> _Mask:
-    """Tell which reports the randomizer can give at all: all values share one set of them."""
-    found = np.zeros(len(reports), dtype=np.bool_)
-    if in_range.any():
-        origin = np.zeros((int(in_range.sum()), randomizer.domain.dimension), dtype=np.int64)
-        found[in_range] = randomizer.density(reports[in_range], origin) > 0
-    return found
-
-
-# HOUSE-DOC protocol.replies: "Replies: a task's answers to a partition of reports, as bytes of one size, and sealed.\n\nReferences become one-time keys here, and nowhere before: the task saw positions. SPEC section 8.\n"
-_Rows = NDArray[np.uint8]
-
-
-def encode_answers(
-    answers: tasks.Answers, rows: slice, opened: Sequence[Opened], *, size: int
-) -> _Rows:
-    """Write the answers to some rows of a group, (n, size): how much one holds does not show."""
-    part = answers.take(np.arange(len(answers))[rows])
-    if isinstance(part, tasks.Values):
-        return write_answers(part, size=size)
-    of = opened[part.group]
-    partners = np.concatenate([of.contacts[part.indices], of.payloads[part.indices]], axis=1)
-    return write_answers(part, partners, contact=of.contacts.shape[1], size=size)
-
-
-def write_answers(
-    answers: tasks.Answers, partners: _Rows | None = None, *, contact: int = 0, size: int
-) -> _Rows:
-    """Write answers, each in so many bytes.
-
-    `partners` are contact and payload of everybody whom references name, one row for each
-    reference; a contact has so many bytes. None is nobody.
-    """
-    if isinstance(answers, tasks.Values):
-        found = _values(answers)
-    else:
-        named = np.empty((0, 0), np.uint8) if partners is None else partners
-        found = _partners(answers, named if answers.located else named[:, :contact])
-    if found.shape[1] > size:
-        raise Misuse(f"an answer takes {found.shape[1]} bytes, the terms give it {size}")
-    return np.pad(found, ((0, 0), (0, size - found.shape[1])))
-
-
-def seal_entries(
-    texts: _Rows, keys: _Rows, addresses: _Rows, round_: Round, *, group: int, bulk: Bulk
-) -> list[bytes]:
-    """Seal each answer to the key of its person, and put the address in front."""
-    bound = binding(Purpose.ANSWER, digest=round_.digest, group=group)
-    sealed = bulk.seal_each(one_by_one(texts), to=one_by_one(keys), suite=round_.suite, bound=bound)
-    return [name + one for name, one in zip(one_by_one(addresses), sealed, strict=True)]
-
-
-def _values(answers: tasks.Values) -> _Rows:
-    """Write numbers: each one's own, then those that everybody is told."""
-    count, width = answers.data.shape
-    shared = np.broadcast_to(answers.shared, (count, len(answers.shared)))
-    numbers = np.concatenate([answers.data, shared], axis=1).astype(">f8")
-    body = np.frombuffer(numbers.tobytes(), dtype=np.uint8).reshape(count, 8 * numbers.shape[1])
-    heads = answer_heads(np.full(count, VALUES), np.full(count, width), len(answers.shared))
-    return np.concatenate([heads, body], axis=1)
-
-
-def _partners(answers: tasks.References, partners: _Rows) -> _Rows:
-    """Write whom each report is told of; nobody is an empty row of numbers."""
-    counts = answers.counts()
-    group = np.full((len(partners), 1), answers.group, dtype=np.uint8)
-    named = np.concatenate([group, partners], axis=1)
-    body = np.zeros((len(answers), int(counts.max(initial=0)), named.shape[1]), dtype=np.uint8)
-    inside = np.arange(len(partners)) - np.repeat(answers.indptr[:-1], counts)
-    body[answers.owners(), inside] = named
-    kinds = np.where(counts > 0, LOCATED if answers.located else PARTNERS, VALUES)
-    heads = answer_heads(kinds, counts, 0 if answers.second is None else answers.second)
-    people, most, size = body.shape
-    return np.concatenate([heads, body.reshape(people, most * size)], axis=1)
-
-
-Reports = NDArray[np.int64]
+        return OpenedReports(
+            self.tally.drop(reason, dropped),
+            self.contacts[rows],
+            self.addresses[rows],
+            self.payloads[rows],
+            self.reports[rows],
+            self.notes[rows],
+        )
 
 
 class Server:
     """The server of one round.
 
-    *Guarantee:* no report is answered twice, no round below its minimum crowd is answered, and
-    every drop is counted under a reason.
+    *Guarantee:* the server answers no report twice and no round below its minimum crowd, and
+    counts every drop under a reason.
 
     Attributes:
         opened: the reports behind the bulletin, by group; empty before it is made.
@@ -276,16 +128,20 @@ class Server:
         terms = round_.terms
         self._priors = dict(priors or {})
         if keys.contact_raw.hex() != terms.server.sealing + terms.server.verifying:
-            raise Misuse("these keys are not the server's keys of the terms")
+            raise Misuse(
+                "the terms name other keys for the server: use the key file that they name"
+            )
         self.round = round_
         self._keys = keys
         self._bulk = bulk or Bulk()
         self.state = state or ServerState()
-        # A task may hold what the terms do not publish (a validation set), so it may be handed in.
+        # A task may hold what the terms do not publish (a validation set): the caller may pass it.
         self.task = task or tasks.from_params({"name": terms.task.name, **terms.task.params})
         if self.task.name != terms.task.name:
-            raise Misuse(f"the terms name task {terms.task.name!r}, not {self.task.name!r}")
-        self.opened: Sequence[Opened] = ()
+            raise Misuse(
+                f"`task` must be {terms.task.name!r} as in the terms, got {self.task.name!r}"
+            )
+        self.opened: Sequence[OpenedReports] = ()
         self.randomizers = tuple(from_params(group.randomizer) for group in terms.groups)
         self._check_sizes()
 
@@ -295,23 +151,21 @@ class Server:
         return self.state.phase
 
     def accept(self, raw: bytes) -> None:
-        """Take the last shuffler's batch; the same batch twice is one batch."""
+        """Take the last shuffler's batch; the same batch again changes nothing."""
         if self.state.accepted:
             if Batch.decode(raw, self.round).manifest.content != self.state.accepted:
-                raise Refused("this round is answered for another batch: one batch, one bulletin")
+                raise Refused("this round has another batch already, and the first one stays")
             return
-        after, last = (
-            SERVER_TRANSITIONS.after(self.phase, "accept"),
-            len(self.round.terms.shufflers) - 1,
-        )
+        after = SERVER_TRANSITIONS.after(self.phase, "accept")
+        last = len(self.round.terms.shufflers) - 1
         self.state.accepted = verify_batch(raw, self.round, hop=last).manifest.content
         self.state.phase = after
 
     def answer(self, raw: bytes) -> bytes:
-        """Take the batch and turn it into the bulletin; the same batch gives the same bulletin.
+        """Take the batch and make the signed bulletin; the same batch gives the same bulletin.
 
-        The round is refused if a group falls below its minimum crowd. If the task raises, the
-        round has its batch and may be answered by a later call.
+        If a group is below its minimum crowd, the bulletin refuses the round. If the task raises,
+        the round has its batch, and a later call may answer it.
         """
         self.accept(raw)
         if self.state.bulletin:
@@ -330,37 +184,37 @@ class Server:
         return bulletin
 
     def abandon(self, *, now: int) -> bytes:
-        """End a round whose batch has not come in time; return the signed end."""
+        """Abandon a round whose batch did not arrive in time; return the signed outcome."""
         after = self._unbatched()
         if now < due(self.round, len(self.round.terms.shufflers)):
-            raise Refused("the batch of this round can still come: wait for it")
-        return self._end(after, unheard(self.round, sign=self._keys.signing.sign))
+            raise Refused("the batch of this round is not overdue: wait for it")
+        return self._end(after, outcome_without_batch(self.round, sign=self._keys.signing.sign))
 
     def hear(self, raw: bytes) -> bytes:
-        """End a round that a shuffler gave up, with the shuffler's own word."""
+        """Abandon a round that a shuffler abandoned; return that shuffler's signed outcome."""
         after = self._unbatched()
         verify_outcome(raw, self.round, before=len(self.round.terms.shufflers))
         return self._end(after, raw)
 
     def _unbatched(self) -> ServerPhase:
-        """Give the phase after an abandonment; refused once the batch is here."""
+        """Return the phase after `abandon`; refused once the batch is here."""
         if self.state.accepted:
-            raise Refused("this server has the batch of the round, and goes on")
+            raise Refused("this server has the batch of the round and will answer it")
         return SERVER_TRANSITIONS.after(self.phase, "abandon")
 
     def _end(self, after: ServerPhase, bulletin: bytes) -> bytes:
         self.state.phase, self.state.bulletin = after, bulletin
         return bulletin
 
-    def open(self, batch: Batch) -> list[Opened]:
-        """Open the reports of every group; whatever is wrong with one costs that one only."""
+    def open(self, batch: Batch) -> list[OpenedReports]:
+        """Open the reports of every group; an invalid report is dropped and affects no other."""
         groups = []
         for number, (items, tally) in enumerate(zip(batch.items, batch.tallies, strict=True)):
-            parts = [self.open_part(number, items[part]) for part in parts_of(len(items))]
-            groups.append(joined(parts, before=tally))
-        return without_repetitions(groups)
+            parts = [self.open_part(number, items[part]) for part in partition_slices(len(items))]
+            groups.append(join_partitions(parts, before=tally))
+        return drop_repeated_keys(groups)
 
-    def open_part(self, number: int, items: Sequence[bytes]) -> Opened:
+    def open_part(self, number: int, items: Sequence[bytes]) -> OpenedReports:
         """Open and check the items of a partition of a group."""
         return open_part(
             items,
@@ -381,19 +235,23 @@ class Server:
     ) -> list[tasks.Answers]:
         """Let the task answer the reports of every group, one answer for each.
 
-        With several regions, `run` does them (`tasks.answer`).
+        With several regions, `run` runs them (see `tasks.answer`).
         """
-        # The task sees those who spoke. Whoever was silent counts in the crowd, and is answered.
-        spoken = [heard(one, own) for one, own in zip(self.randomizers, reports, strict=True)]
-        said = [own for _, own in spoken]
-        heeded = [note[who] for note, (who, _) in zip(notes, spoken, strict=True)]
-        found = self._mean(said) or self._told(said, heeded, regions=regions, run=run)
+        # Behind a participation coin the task sees only the reports of those who spoke. Silent
+        # people count in the crowd and get an answer too.
+        spoken = [
+            spoken_reports(randomizer, rows)
+            for randomizer, rows in zip(self.randomizers, reports, strict=True)
+        ]
+        said = [rows for _, rows in spoken]
+        said_notes = [note[speaks] for note, (speaks, _) in zip(notes, spoken, strict=True)]
+        answers = self._mean(said) or self._answers(said, said_notes, regions=regions, run=run)
         return [
-            tasks.among(answers, who, size=len(own))
-            for answers, (who, _), own in zip(found, spoken, reports, strict=True)
+            tasks.with_silent(group, speaks, size=len(rows))
+            for group, (speaks, _), rows in zip(answers, spoken, reports, strict=True)
         ]
 
-    def _told(
+    def _answers(
         self, said: Sequence[Reports], notes: Sequence[tasks.Notes], *, regions: int, run: Map
     ) -> list[tasks.Answers]:
         """Let the task answer those who spoke."""
@@ -401,8 +259,8 @@ class Server:
         if isinstance(self.task, tasks.ReadsBeliefs) and self.task.reads_beliefs:
             groups = zip(self.randomizers, said, self.round.terms.groups, strict=True)
             beliefs = [
-                belief(speaker(one), own, prior=self._priors.get(of.name))
-                for one, own, of in groups
+                belief(without_coin(randomizer), rows, prior=self._priors.get(group.name))
+                for randomizer, rows, group in groups
             ]
         estimates = self._estimates(said)
         return tasks.answer(
@@ -410,29 +268,34 @@ class Server:
         )
 
     def _mean(self, said: Sequence[Reports]) -> list[tasks.Answers]:
-        """Answer with the mean a part at a time, if that is all that the task tells; else nothing.
+        """Compute a mean in parts, if the task answers with nothing else; empty otherwise.
 
-        What reads a report by the others needs all at once.
+        A decoder that learns from the whole batch needs all reports at once.
         """
         how = cast("Decode", self.round.terms.groups[0].decode)
-        if not tells_mean_only(self.task) or how in LEARNED:
+        if not answers_mean_only(self.task) or how in LEARNED:
             return []
-        part = speaker(self.randomizers[0])
-        return [mean_of(self.task, said[0], lambda some: numbers(part, some, how))]
+        part = without_coin(self.randomizers[0])
+        return [mean_of(self.task, said[0], lambda rows: numbers(part, rows, how))]
 
     def _estimates(self, said: Sequence[Reports]) -> list[tasks.Floats]:
         groups = zip(self.randomizers, said, self.round.terms.groups, strict=True)
         return [
-            numbers(speaker(one), own, cast("Decode", of.decode), prior=self._priors.get(of.name))
-            for one, own, of in groups
+            numbers(
+                without_coin(randomizer),
+                rows,
+                cast("Decode", group.decode),
+                prior=self._priors.get(group.name),
+            )
+            for randomizer, rows, group in groups
         ]
 
     def regions(
         self, reports: Sequence[Reports], notes: Sequence[tasks.Notes], *, count: int
     ) -> list[tuple[Region, tasks.Floats]]:
-        """Cut space for a task that looks only so far: each region, and what it sees.
+        """Cut space for a task with a limited reach: each region, with the estimates that it sees.
 
-        Nothing for any other task. As `answers` does with as many regions.
+        Empty for any other task. `answers` with as many regions cuts in the same way.
         """
         task = self.task
         if not isinstance(task, RunsByRegion) or task.reach is None:
@@ -443,21 +306,23 @@ class Server:
         (estimates,) = self._estimates(reports)
         ordered = estimates[tasks.canonical_order(estimates, notes[0])]
         parts = regions(task.placed(ordered), reach=task.reach, count=count)
-        return [(one, ordered[one.around]) for one in parts]
+        return [(region, ordered[region.around]) for region in parts]
 
-    def _entries(self, opened: Sequence[Opened]) -> list[list[bytes]]:
-        everybody = self.answers([one.reports for one in opened], [one.notes for one in opened])
+    def _entries(self, opened: Sequence[OpenedReports]) -> list[list[bytes]]:
+        everybody = self.answers(
+            [group.reports for group in opened], [group.notes for group in opened]
+        )
         return [
             [
                 entry
-                for part in parts_of(len(answers))
+                for part in partition_slices(len(answers))
                 for entry in self.seal_part(number, answers, part, opened)
             ]
             for number, answers in enumerate(everybody)
         ]
 
     def seal_part(
-        self, number: int, answers: tasks.Answers, rows: slice, opened: Sequence[Opened]
+        self, number: int, answers: tasks.Answers, rows: slice, opened: Sequence[OpenedReports]
     ) -> list[bytes]:
         """Write and seal the entries of some rows of a group."""
         size, own = self.round.terms.groups[number].answer_size, opened[number]
@@ -471,27 +336,29 @@ class Server:
         groups = self.round.terms.groups
         if len(groups) != len(self.task.groups):
             raise Refused(
-                f"task {self.task.name} has the groups {', '.join(self.task.groups)}, the terms"
-                f" have {len(groups)}"
+                f"task {self.task.name} has the groups {', '.join(self.task.groups)}, but the terms"
+                f" have {len(groups)} groups"
             )
         if any(isinstance(randomizer, CoinResponse) for randomizer in self.randomizers):
-            tasks.check_silence(self.task, sizes=[group.minimum for group in groups])
+            tasks.check_coin_allowed(self.task, sizes=[group.minimum for group in groups])
         sizes = least_sizes(self.task, self.randomizers, suite=self.round.suite)
         for of, (payload, answer) in zip(groups, sizes, strict=True):
             if of.payload_size != payload:
                 raise Refused(
-                    f"reports of {of.name!r} take {payload} bytes, terms say {of.payload_size}"
+                    f"`payload_size` of {of.name!r} must be {payload}, not {of.payload_size}: ask"
+                    " for terms that are drafted with these mechanisms"
                 )
             if of.answer_size < answer:
                 raise Refused(
-                    f"answers to {of.name!r} can take {answer} bytes, terms give {of.answer_size}"
+                    f"`answer_size` of {of.name!r} must be at least {answer}, not {of.answer_size}:"
+                    " ask for terms that are drafted for this task"
                 )
 
 
 def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
-    """Make the bulletin of a batch that its task cannot answer, so that people are told.
+    """Make the signed bulletin that refuses a batch, so that people learn that it has no answers.
 
-    Its manifest is enough.
+    The manifest of the batch is enough.
     """
     manifest, _ = Manifest.begin(raw, round_)
     none: list[list[bytes]] = [[] for _ in manifest.tallies]
@@ -501,6 +368,116 @@ def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
     return draft.signed(keys.signing.sign).encode()
 
 
+# -- opening the reports of a partition
+
+
+def partition_slices(count: int) -> list[slice]:
+    """Cut `count` rows into partitions; no rows are one empty partition."""
+    return [slice(at, min(at + PART, count)) for at in range(0, max(1, count), PART)]
+
+
+def split_rows(rows: NDArray[np.uint8]) -> list[bytes]:
+    """Return the rows of a column as bytes."""
+    raw, size = rows.tobytes(), rows.shape[1]
+    return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
+def open_part(
+    items: Sequence[bytes],
+    round_: Round,
+    *,
+    group: int,
+    randomizer: Randomizer,
+    key: OpeningKey,
+    bulk: Bulk,
+) -> OpenedReports:
+    """Open and check the items of a partition of a group."""
+    bound = binding(Purpose.REPORT, digest=round_.digest, group=group)
+    plain = bulk.unseal_each(items, key=key, bounds=[bound] * len(items))
+    return read_part(plain, round_, group=group, randomizer=randomizer)
+
+
+def read_part(
+    plain: Sequence[bytes | None], round_: Round, *, group: int, randomizer: Randomizer
+) -> OpenedReports:
+    """Read the opened items of a partition; None stands for an item that did not open.
+
+    A report with several flaws is counted once (S7.13), under the first of malformed,
+    out-of-domain and bad-key.
+    """
+    opened = [text for text in plain if text is not None]
+    table = ReportTable.read(opened, round_, group)
+    reports, in_range = PayloadFormat.between(randomizer.low, randomizer.high).decode(
+        table.payloads
+    )
+    inside = is_possible(randomizer, reports, in_range)
+    usable = usable_contacts(round_.suite, table.contacts)
+    stays = table.well_formed & inside & usable
+    tally = Tally(len(plain)).drop("unopened", len(plain) - len(opened))
+    tally = tally.drop("malformed", int((~table.well_formed).sum()))
+    tally = tally.drop("out-of-domain", int((table.well_formed & ~inside).sum()))
+    tally = tally.drop("bad-key", int((table.well_formed & inside & ~usable).sum()))
+    contacts = table.contacts[stays]
+    return OpenedReports(
+        tally,
+        contacts,
+        addresses_of(round_.suite, contacts),
+        table.payloads[stays],
+        reports[stays],
+        table.notes[stays],
+    )
+
+
+def join_partitions(parts: Sequence[OpenedReports], *, before: Tally) -> OpenedReports:
+    """Join the partitions of a group, in order; `before` is the group's tally in the batch."""
+    losses = zip(before.dropped, *(part.tally.dropped for part in parts), strict=True)
+    tally = replace(before, dropped=tuple(sum(loss) for loss in losses))
+    return OpenedReports(
+        tally,
+        np.concatenate([part.contacts for part in parts]),
+        np.concatenate([part.addresses for part in parts]),
+        np.concatenate([part.payloads for part in parts]),
+        np.concatenate([part.reports for part in parts]),
+        np.concatenate([part.notes for part in parts]),
+    )
+
+
+def drop_repeated_keys(groups: Sequence[OpenedReports]) -> list[OpenedReports]:
+    """Keep the first of several reports with the same keys, in the order of groups and rows."""
+    first = first_seen(np.concatenate([group.addresses for group in groups]))
+    ends = np.cumsum([len(group) for group in groups])
+    parts = np.split(first, ends[:-1])
+    return [
+        group.keep(rows, "duplicate-address") for group, rows in zip(groups, parts, strict=True)
+    ]
+
+
+def entry_places(groups: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint32]]:
+    """Return the place of each report's entry in the bulletin, by the addresses of each group.
+
+    Groups come in order, and the entries of a group by address. A report that repeats the keys of
+    an earlier one has `NOWHERE`.
+    """
+    ends = np.cumsum([len(group) for group in groups])
+    order = first_of_each(np.concatenate(groups))
+    places = np.full(ends[-1], NOWHERE, dtype=np.uint32)
+    by_group = order[np.argsort(np.searchsorted(ends, order, side="right"), kind="stable")]
+    places[by_group] = np.arange(len(by_group), dtype=np.uint32)
+    return np.split(places, ends[:-1])
+
+
+def is_possible(randomizer: Randomizer, reports: NDArray[np.int64], in_range: _Mask) -> _Mask:
+    """Return which reports the randomizer can give at all: all values share one set of them."""
+    mask = np.zeros(len(reports), dtype=np.bool_)
+    if in_range.any():
+        origin = np.zeros((int(in_range.sum()), randomizer.domain.dimension), dtype=np.int64)
+        mask[in_range] = randomizer.density(reports[in_range], origin) > 0
+    return mask
+
+
+# -- estimating
+
+
 def numbers(
     randomizer: Randomizer,
     reports: NDArray[np.int64],
@@ -508,9 +485,9 @@ def numbers(
     *,
     prior: Prior | None = None,
 ) -> NDArray[np.float64]:
-    """Estimate reports as numbers, (n, d): a label by its place in the list, fields in a row.
+    """Estimate reports as numbers, (n, d): a label by its place in the list, fields side by side.
 
-    A public prior is where a learned decode starts from; other decodes and fields ignore it.
+    A learned decoder starts from the public prior; other decoders and fields ignore it.
     """
     if how not in LEARNED:
         prior = None
@@ -518,20 +495,91 @@ def numbers(
         return randomizer.label_points(reports, how, prior=prior).astype(np.float64)
     if isinstance(randomizer, FieldwiseResponse):
         fields = zip(randomizer.parts.values(), randomizer.split_reports(reports), strict=True)
-        found = [numbers(part, own, randomizer.part_decode(part, how)) for part, own in fields]
-        return np.concatenate(found, axis=1)
+        columns = [numbers(part, rows, randomizer.part_decode(part, how)) for part, rows in fields]
+        return np.concatenate(columns, axis=1)
     return np.asarray(randomizer.estimate(reports, how, prior=prior), dtype=np.float64)
 
 
 def belief(
     randomizer: Randomizer, reports: NDArray[np.int64], *, prior: Prior | None = None
 ) -> tasks.Belief:
-    """Say where the values behind reports can have been, by the density that the batch shows."""
+    """Return where the values behind reports can have been, by the density of the batch."""
     domain = randomizer.domain
     if not isinstance(domain, Box | Ball) or not randomizer.learns:
         raise Refused(
-            f"reports of {randomizer.name} on this domain cannot be read by where people are:"
-            " choose a task that needs estimates only"
+            f"{randomizer.name} on this domain has no decoder that learns where people are: choose"
+            " a task that needs estimates only"
         )
-    kinds, weights, places = believed(randomizer, reports, prior=prior)
+    kinds, weights, places = batch_belief(randomizer, reports, prior=prior)
     return tasks.Belief(kinds, weights, domain.from_unit(places))
+
+
+# -- writing and sealing the answers to a partition
+
+
+def encode_answers(
+    answers: tasks.Answers, rows: slice, opened: Sequence[OpenedReports], *, size: int
+) -> _Rows:
+    """Write the answers to some rows of a group, (n, size), all of one size.
+
+    References become one-time keys here, and nowhere before: the task saw positions.
+    """
+    part = answers.take(np.arange(len(answers))[rows])
+    if isinstance(part, tasks.Values):
+        return write_answers(part, size=size)
+    of = opened[part.group]
+    partners = np.concatenate([of.contacts[part.indices], of.payloads[part.indices]], axis=1)
+    return write_answers(part, partners, contact=of.contacts.shape[1], size=size)
+
+
+def write_answers(
+    answers: tasks.Answers, partners: _Rows | None = None, *, contact: int = 0, size: int
+) -> _Rows:
+    """Write answers of `size` bytes each.
+
+    `partners` has contact and payload of every person whom a reference names, one row for each
+    reference; a contact has `contact` bytes.
+    """
+    if isinstance(answers, tasks.Values):
+        texts = _values(answers)
+    else:
+        named = np.empty((0, 0), np.uint8) if partners is None else partners
+        texts = _partners(answers, named if answers.located else named[:, :contact])
+    if texts.shape[1] > size:
+        raise Misuse(
+            f"an answer takes {texts.shape[1]} bytes, but `answer_size` of the terms is {size}"
+        )
+    return np.pad(texts, ((0, 0), (0, size - texts.shape[1])))
+
+
+def seal_entries(
+    texts: _Rows, keys: _Rows, addresses: _Rows, round_: Round, *, group: int, bulk: Bulk
+) -> list[bytes]:
+    """Seal each answer to its person's key, and put the address in front."""
+    bound = binding(Purpose.ANSWER, digest=round_.digest, group=group)
+    sealed = bulk.seal_each(split_rows(texts), to=split_rows(keys), suite=round_.suite, bound=bound)
+    return [address + answer for address, answer in zip(split_rows(addresses), sealed, strict=True)]
+
+
+def _values(answers: tasks.Values) -> _Rows:
+    """Write numbers: those of each person, then those that everybody gets."""
+    count, width = answers.data.shape
+    shared = np.broadcast_to(answers.shared, (count, len(answers.shared)))
+    numbers = np.concatenate([answers.data, shared], axis=1).astype(">f8")
+    body = np.frombuffer(numbers.tobytes(), dtype=np.uint8).reshape(count, 8 * numbers.shape[1])
+    heads = answer_heads(np.full(count, VALUES), np.full(count, width), len(answers.shared))
+    return np.concatenate([heads, body], axis=1)
+
+
+def _partners(answers: tasks.References, partners: _Rows) -> _Rows:
+    """Write the partners of each report; without partners, an empty row of numbers."""
+    counts = answers.counts()
+    group = np.full((len(partners), 1), answers.group, dtype=np.uint8)
+    named = np.concatenate([group, partners], axis=1)
+    body = np.zeros((len(answers), int(counts.max(initial=0)), named.shape[1]), dtype=np.uint8)
+    inside = np.arange(len(partners)) - np.repeat(answers.indptr[:-1], counts)
+    body[answers.owners(), inside] = named
+    kinds = np.where(counts > 0, LOCATED if answers.located else PARTNERS, VALUES)
+    heads = answer_heads(kinds, counts, 0 if answers.second is None else answers.second)
+    people, most, size = body.shape
+    return np.concatenate([heads, body.reshape(people, most * size)], axis=1)

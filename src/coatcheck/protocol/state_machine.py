@@ -1,5 +1,15 @@
-"""The phases of a round at the server, and the moves between them. SPEC section 11.
+"""The state tables of a round at a shuffler and at the server, and the class that applies them.
 
+A role's object, its stores, its service and SPEC all read the same table (S10.1, S11.1). A
+transition that the table does not list is refused (S10.2, S11.2).
+
+Shuffler:
+OPEN --close, accept--> CLOSED --release--> RELEASED --forget--> DELIVERED
+     <-----reopen------
+OPEN, CLOSED --abandon, expire, hear--> ABANDONED --tell--> ENDED
+RELEASED --expire--> ABANDONED
+
+Server:
 PROPOSED --agree--> AWAITING --accept--> BATCHED --answer--> ANSWERED --publish--> PUBLISHED
 BATCHED --refuse--> REFUSED  --publish--> PUBLISHED
 AWAITING --abandon-------------------> ABANDONED --publish--> PUBLISHED
@@ -15,12 +25,11 @@ from msgspec import Struct
 
 from coatcheck.errors import Refused
 
-# HOUSE-DOC protocol.moves: "Moves: the table by which a role's rounds go from phase to phase, and the one place to ask it.\n\nA role writes its table down once. Its object, its stores, its service and SPEC all read that table.\n"
 P = TypeVar("P", bound=Enum)
 
 
 class Transitions(Generic[P]):
-    """Which moves a role allows in which phase, and the phase each one leads to.
+    """Which transitions a role allows in which phase, and the phase that each leads to.
 
     Attributes:
         phases: all the phases of the role.
@@ -31,30 +40,34 @@ class Transitions(Generic[P]):
         self._table = dict(table)
 
     def __iter__(self) -> Iterator[tuple[P, str, P]]:
-        """List phase, move and next phase, in the order of the table."""
-        return ((phase, move, after) for (phase, move), after in self._table.items())
+        """List phase, transition and next phase, in the order of the table."""
+        return ((phase, name, after) for (phase, name), after in self._table.items())
 
-    def after(self, phase: P, move: str) -> P:
-        """Give the phase that a move leads to; a move that the table does not list is refused."""
-        if (phase, move) not in self._table:
-            raise Refused(f"a round that is {phase.value} does not take the move {move!r}")
-        return self._table[phase, move]
+    def after(self, phase: P, name: str) -> P:
+        """Return the phase that a transition leads to; one that is not in the table is refused."""
+        if (phase, name) not in self._table:
+            allowed = [other for before, other, _ in self if before is phase]
+            raise Refused(
+                f"a round that is {phase.value} does not allow the transition {name!r}, but"
+                f" {', '.join(allowed) or 'none'}"
+            )
+        return self._table[phase, name]
 
-    def allows(self, phase: P, move: str) -> bool:
-        """Tell whether a move is allowed in a phase."""
-        return (phase, move) in self._table
+    def allows(self, phase: P, name: str) -> bool:
+        """Return whether a transition is allowed in a phase."""
+        return (phase, name) in self._table
 
     def ahead(self, phase: P) -> set[P]:
-        """Give this phase and all that a round in it can still come to."""
-        found: set[P] = set()
+        """Return this phase and all that a round in it can still reach."""
+        reached: set[P] = set()
         fresh = {phase}
         while fresh:
-            found |= fresh
-            fresh = {after for before, _, after in self if before in found} - found
-        return found
+            reached |= fresh
+            fresh = {after for before, _, after in self if before in reached} - reached
+        return reached
 
     def is_last(self, phase: P) -> bool:
-        """Tell whether no move leads out of a phase."""
+        """Return whether no transition leads out of a phase."""
         return all(before is not phase for before, _ in self._table)
 
 
@@ -66,10 +79,10 @@ class ServerPhase(Enum):
     BATCHED = "batched"  # the batch is here
     ANSWERED = "answered"  # the bulletin is made: every group kept its minimum crowd
     REFUSED = "refused"  # the bulletin is made, and answers nobody
-    ABANDONED = "abandoned"  # the signed end is made, without a batch
+    ABANDONED = "abandoned"  # the signed outcome is made, without a batch
     PUBLISHED = "published"  # the board has the bulletin
-    OVERTAKEN = "overtaken"  # the board has another end of the round, and the bulletin is forgotten
-    LAPSED = "lapsed"  # not everybody signed in time: nobody could join
+    OVERTAKEN = "overtaken"  # the board has another outcome, and the bulletin is erased
+    LAPSED = "lapsed"  # not all parties signed in time: nobody could join
 
 
 SERVER_TRANSITIONS: Final = Transitions(
@@ -91,7 +104,7 @@ SERVER_TRANSITIONS: Final = Transitions(
         (ServerPhase.ABANDONED, "yield"): ServerPhase.OVERTAKEN,
     },
 )
-"""Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
+"""All transitions. A repetition with the same bytes is none: the role answers as before."""
 
 
 class ServerState(Struct):
@@ -106,16 +119,15 @@ class ServerState(Struct):
     bulletin: bytes = b""
 
 
-# HOUSE-DOC protocol.shuffler_moves: 'The phases of a round at a shuffler, and the moves between them. SPEC section 10.\n\nOPEN --close, accept--> CLOSED --release--> RELEASED --forget--> DELIVERED\n     <-----reopen------\nOPEN, CLOSED --abandon, expire, hear--> ABANDONED --tell--> ENDED\nRELEASED --expire--> ABANDONED\n'
 class ShufflerPhase(Enum):
     """Where a round stands at this shuffler."""
 
     OPEN = "open"  # takes uploads, or waits for the batch of the shuffler before
     CLOSED = "closed"  # takes nothing more, and is released next
-    RELEASED = "released"  # the batch is made, and everything else is forgotten
-    DELIVERED = "delivered"  # the next one has the batch, and it is forgotten too
-    ABANDONED = "abandoned"  # everything is forgotten, nothing left; the signed end is to be told
-    ENDED = "ended"  # the board has the round's end
+    RELEASED = "released"  # the batch is made, and everything else is erased
+    DELIVERED = "delivered"  # the next role has the batch, and it is erased too
+    ABANDONED = "abandoned"  # everything is erased; the signed outcome is to be sent
+    ENDED = "ended"  # the board has the round's outcome
 
 
 SHUFFLER_TRANSITIONS: Final = Transitions(
@@ -136,8 +148,8 @@ SHUFFLER_TRANSITIONS: Final = Transitions(
         (ShufflerPhase.ABANDONED, "tell"): ShufflerPhase.ENDED,
     },
 )
-"""Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
+"""All transitions. A repetition with the same bytes is none: the role answers as before."""
 
 
 HOLDING: Final = frozenset({ShufflerPhase.OPEN, ShufflerPhase.CLOSED})
-"""The phases in which uploads are held; in all others the secret and the uploads are gone."""
+"""The phases in which uploads are held; in all others secret and uploads are erased."""

@@ -1,8 +1,8 @@
-"""The public terms of a round: plain data that everybody reads before anything private moves.
+"""The terms of a round as plain data, and the two cipher suites by their numbers.
 
-Names and numbers only, so that the shuffler and the board can read a round without being able
-to import keys, randomizers or tasks. The exact bytes of the document are what is signed and
-hashed; the digest is bound into every seal. SPEC section 6.
+Names and numbers only, so that the shuffler and the board can read a round and compute lengths
+without importing keys, randomizers or tasks. What is signed and hashed are the exact bytes of the
+document; its digest is bound into every seal. SPEC sections 3 and 6.
 """
 
 import hashlib
@@ -18,7 +18,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coatcheck.errors import Malformed, Refused
 
-# HOUSE-DOC protocol.suites: 'The two ways of sealing, as numbers: what every role must agree on before any cryptography.\n\nKnows sizes and identifiers, holds no key and no code that encrypts, so that terms, shuffler and\nboard can compute lengths without being able to open anything. SPEC section 3.\n'
 VERIFYING_SIZE = 32
 SIGNATURE_SIZE = 64
 ADDRESS_SIZE = 16
@@ -57,9 +56,9 @@ SUITES = {suite.name: suite for suite in (CLASSICAL, HYBRID)}
 
 
 def suite_named(name: str) -> Suite:
-    """Find a suite by its name in the terms."""
+    """Return a suite by its name in the terms."""
     if name not in SUITES:
-        raise Refused(f"unknown suite {name!r}: this version speaks {', '.join(SUITES)}")
+        raise Refused(f"unknown `suite` {name!r}: this version supports {', '.join(SUITES)}")
     return SUITES[name]
 
 
@@ -106,17 +105,17 @@ IssuerKey = Annotated[
 
 
 class Tokens(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="tokens"):
-    """Who shows a token that the shuffler gave out is admitted, once per round."""
+    """Admission by one-use tokens that the shuffler's operator gives out, one per round."""
 
 
 class Anybody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="open"):
-    """Everybody is admitted; whoever drafts terms asks for it."""
+    """Admission of everybody; a draft has to ask for it (S6.13)."""
 
 
 class PrivacyPass(
     Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="privacy-pass"
 ):
-    """Who shows a token that an issuer signed blindly is admitted (RFC 9578, type 2).
+    """Admission by tokens that an issuer signed blindly (RFC 9578, type 2).
 
     Attributes:
         issuer: the issuer's name in challenges.
@@ -131,10 +130,10 @@ AdmissionTerms = Tokens | PrivacyPass | Anybody
 
 
 class Notary(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Someone who only signs: the board.
+    """A party that only signs: the board.
 
     Attributes:
-        url: the only place where this role is asked.
+        url: the only address at which people and roles connect to this role (S6.9).
     """
 
     name: Title
@@ -143,13 +142,13 @@ class Notary(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Party(Notary, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Someone who signs and to whom one seals: the server, or one of the shufflers."""
+    """A party that signs and opens seals: the server, or one of the shufflers."""
 
     sealing: Hex
 
 
 class ShufflerParty(Party, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A shuffler, and whom it admits."""
+    """A shuffler, with the people whom it admits."""
 
     admission: AdmissionTerms
 
@@ -171,7 +170,7 @@ class Promise(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GroupTerms(Struct, frozen=True, forbid_unknown_fields=True):
-    """One kind of participant: how they randomize, how many they must be, how large things are."""
+    """A group: its mechanism, its minimum crowd, its sizes and its promise."""
 
     name: Name
     randomizer: dict[str, Any]
@@ -231,9 +230,9 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Round:
-    """Terms together with the exact document they were read from; nobody's signature is checked.
+    """Terms together with the exact document they were read from; no signature is verified.
 
-    `agreement.settle` gives the same with every signature checked.
+    `agreement.verify_signatures` returns the same with every signature verified.
     """
 
     terms: Terms
@@ -260,14 +259,14 @@ class Round:
         return suite_named(self.terms.suite)
 
     def group(self, name: str) -> int:
-        """Find a group's number by its name; no name is the only group of a round that has one."""
+        """Return a group's number by its name; without a name, that of the only group."""
         names = [group.name for group in self.terms.groups]
         if not name and len(names) == 1:
             return 0
         if not name:
-            raise Malformed(f"say which group is yours, the round has {', '.join(names)}")
+            raise Malformed(f"say which group is yours: the round has {', '.join(names)}")
         if name not in names:
-            raise Malformed(f"the round has no group {name!r}, its groups are {', '.join(names)}")
+            raise Malformed(f"the round has no group {name!r}: its groups are {', '.join(names)}")
         return names.index(name)
 
     def report_size(self, group: int) -> int:
@@ -282,12 +281,12 @@ class Round:
 
     @cached_property
     def upload_sizes(self) -> tuple[int, ...]:
-        """For each group the bytes that a person hands to the first shuffler."""
+        """For each group the bytes of an upload."""
         groups, items = range(len(self.terms.groups)), len(self.terms.shufflers)
         return tuple(UPLOAD_HEAD + items * self.item_size(group, 0) for group in groups)
 
     def crowd_delta(self, group: int) -> float:
-        """Give the δ that is left for the shuffle when the traps have theirs, rounded down."""
+        """Return the δ that the traps leave for the shuffle, rounded down."""
         return delta_less(self.terms.groups[group].promise.delta, self.terms.trap_delta)
 
     def entry_size(self, group: int) -> int:
@@ -301,20 +300,20 @@ class Round:
 
 
 def delta_less(delta: float, part: float) -> float:
-    """Take a part off a chance, rounded down."""
+    """Subtract a part from a chance, rounded down."""
     return math.nextafter(delta - part, 0.0) if part else delta
 
 
 def write_terms(terms: Terms) -> bytes:
-    """Write a document; whoever signs it signs exactly these bytes."""
+    """Write the document; the parties sign exactly these bytes."""
     return msgspec.json.format(msgspec.json.encode(terms), indent=1)
 
 
 def read_terms(document: bytes) -> Round:
-    """Read a document strictly: sizes, ranges, unknown and doubled fields are refused."""
+    """Read a document strictly; unknown and repeated fields are refused (S6.2)."""
     if len(document) > DOCUMENT_LIMIT:
         raise Malformed(
-            f"the terms have {len(document)} bytes, at most {DOCUMENT_LIMIT} are read: give the"
+            f"terms have at most {DOCUMENT_LIMIT} bytes, these have {len(document)}: give the"
             " mechanisms fewer numbers, such as a coarser prior"
         )
     try:
@@ -322,10 +321,10 @@ def read_terms(document: bytes) -> Round:
         terms = msgspec.json.decode(document, type=Terms)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"the terms do not decode: {error}") from None
-    # They have defaults for whoever writes terms; a reader guesses neither version nor suite.
+    # The types have defaults for writers of terms; a reader guesses neither version nor suite.
     for field in ("coatcheck", "suite"):
         if field not in plain:
-            raise Malformed(f"the terms do not decode: field {field} is missing")
+            raise Malformed(f"the terms do not decode: field `{field}` is missing")
     round_ = Round(terms, document)
     _check(round_)
     return round_
@@ -334,7 +333,7 @@ def read_terms(document: bytes) -> Round:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # Two readers may differ on which of two equal fields counts, so there must be one.
     if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("a field stands twice")
+        raise ValueError("a field is repeated")
     return dict(pairs)
 
 
@@ -343,11 +342,11 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def _check(round_: Round) -> None:
-    """Refuse what the types cannot: contradictions between fields."""
+    """Refuse what the types cannot express: contradictions between fields."""
     terms = round_.terms
     _distinct("groups", (group.name for group in terms.groups))
-    # One party in two places would join what the protocol keeps apart. Bytes are compared, not
-    # their spelling.
+    # One party in two places would join what the protocol keeps apart (S6.6). Bytes are compared,
+    # not their spelling.
     parties = (terms.server, *terms.shufflers)
     verifying = (*(party.verifying for party in parties), terms.board.verifying)
     _distinct("keys", map(bytes.fromhex, verifying))
@@ -357,17 +356,21 @@ def _check(round_: Round) -> None:
         if len(party.sealing) != 2 * round_.suite.sealing_size:
             raise Malformed(f"the sealing key of {party.name!r} does not fit suite {terms.suite}")
     if "name" in terms.task.params:
-        raise Malformed("the task's parameters name another task: its name has a field of its own")
+        raise Malformed("`params` of the task must not have a `name`: the task has a field for it")
     if not terms.opens < terms.closes <= terms.expires:
-        raise Malformed("a round opens, then closes, then expires: these times are not in order")
+        raise Malformed("the times of a round must be in order: `opens` < `closes` <= `expires`")
     least = min(group.promise.delta for group in terms.groups)
     if not (0 < terms.trap_delta < least if len(terms.shufflers) > 1 else not terms.trap_delta):
         raise Malformed(
-            "`trap_delta` is a part of every promise's delta with several shufflers, and 0 with one"
+            "`trap_delta` must be 0 with one shuffler, and with several above 0 and below the"
+            f" `delta` of every promise; got {terms.trap_delta:g}"
         )
     for group in terms.groups:
         if group.promise.corrupted + group.promise.exposed >= group.minimum:
-            raise Malformed(f"in group {group.name!r} nobody would be left to hide among")
+            raise Malformed(
+                f"`corrupted` + `exposed` of group {group.name!r} must be below its `minimum`,"
+                f" {group.minimum}: nobody would be left to hide among"
+            )
 
 
 def _distinct(what: str, values: Iterable[str] | Iterable[bytes]) -> None:

@@ -1,7 +1,12 @@
-"""The ticket: all that a person keeps of a round, and the only way to their answer.
+"""The ticket, which is all that a person keeps of a round, and the shuffler's receipts in it.
 
-Holds the seed of the one-time keys, so it is a secret: it prints as its address, and drivers
-keep it in files that only the owner can read. SPEC section 12.
+The ticket has the seed of the one-time keys, so it is secret: it prints as its address, and
+drivers store it in files that only the owner can read.
+
+A receipt is a shuffler's signature that it holds exactly these bytes. One signature serves many:
+the receipts of a commit are the leaves of a tree whose root is signed, and each person gets the
+path from theirs. All paths have one length, with fillers that look like hashes, so that a receipt
+does not show how many uploads came at the same time. SPEC sections 7 and 12.
 """
 
 import hashlib
@@ -22,10 +27,9 @@ from coatcheck.protocol.terms import SIGNATURE_SIZE, Round, suite_named
 from coatcheck.protocol.wire.encoding import Layout, read_document
 from coatcheck.protocol.wire.uploads import Registration, Upload
 
-# HOUSE-DOC protocol.receipts: "Receipts: a shuffler's word that it holds exactly these bytes, one signature for many.\n\nA commit's receipts are the leaves of a tree; the shuffler signs its root, and each person gets the\npath from theirs. Every path has the same length, and what fills it up cannot be told from a hash:\na receipt does not show how many came at the same time. SPEC section 7.\n"
 LEVELS: Final = 10
 MOST: Final = 2**LEVELS
-"""How many receipts one signature can be for."""
+"""The most receipts under one signature."""
 _BODY: Final = Layout("receipt", ">Bxxx32s16s32s")
 _PATH: Final = LEVELS * HASH_SIZE
 _LABEL: Final = b"coatcheck/v1/receipt\0"
@@ -34,12 +38,12 @@ RECEIPT_SIZE: Final = _BODY.size + 2 + _PATH + SIGNATURE_SIZE
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a person keeps: what it is for, and the way from there to what was signed.
+    """A shuffler's receipt: what it holds, and the path from there to the signed root.
 
     Attributes:
         content: the hash of the upload or registration.
         place: bit k says on which side the path's hash k is: 1 for the left.
-        path: the hashes beside the way to the root, from the leaf up.
+        path: the hashes beside the path to the root, from the leaf up.
     """
 
     digest: bytes
@@ -51,26 +55,26 @@ class Receipt:
 
     @classmethod
     def of(cls, raw: bytes, upload: Upload) -> "Receipt":
-        """Write the receipt of what is held, still to be signed."""
+        """Return the receipt of an upload or a registration, still to be signed."""
         return cls(upload.digest, upload.id, hashlib.sha256(raw).digest())
 
     @staticmethod
     def body_of(raw: bytes, upload: Upload) -> bytes:
-        """Write what the receipt of an upload is for: the leaf."""
+        """Write the leaf of an upload's receipt."""
         return _BODY.pack(upload.digest, upload.id, hashlib.sha256(raw).digest())
 
     def body(self) -> bytes:
-        """Write what it is for: the leaf."""
+        """Write the leaf."""
         return _BODY.pack(self.digest, self.id, self.content)
 
     def check(self, verifying: VerifyingKey) -> None:
         """Raise `BadSignature` unless the key's owner signed the root that the path leads to."""
-        found = leaf_hash(self.body())
+        node = leaf_hash(self.body())
         for level in range(LEVELS):
             other = self.path[level * HASH_SIZE : (level + 1) * HASH_SIZE]
             is_right = self.place >> level & 1
-            found = node_hash(other, found) if is_right else node_hash(found, other)
-        verifying.check(self.signature, _LABEL + found)
+            node = node_hash(other, node) if is_right else node_hash(node, other)
+        verifying.check(self.signature, _LABEL + node)
 
     @classmethod
     def decode(cls, raw: bytes) -> "Receipt":
@@ -81,40 +85,40 @@ class Receipt:
         start = _BODY.size + 2
         place = int.from_bytes(raw[_BODY.size : start], "big")
         if place >= MOST:
-            raise Malformed("this receipt has a place that its tree has not")
+            raise Malformed("the place of this receipt is outside its tree")
         return cls(digest, name, content, place, raw[start : start + _PATH], raw[start + _PATH :])
 
 
-def issue(
+def issue_receipts(
     bodies: Sequence[bytes], sign: Callable[[bytes], bytes], *, entropy: Entropy
 ) -> list[bytes]:
-    """Sign for everything that one commit made durable; the receipts in the order given."""
+    """Sign once for all uploads of a commit; return their receipts in the same order (S7.6)."""
     if not 0 < len(bodies) <= MOST:
-        raise Misuse(f"one signature is for 1 to {MOST} receipts, not {len(bodies)}")
+        raise Misuse(f"one signature covers 1 to {MOST} receipts, got {len(bodies)}")
     leaves = [leaf_hash(body) for body in bodies]
-    # By hash: who came first in a commit does not show.
+    # By hash, so that the order of arrival within a commit does not show (S7.8).
     ordered = sorted(set(leaves))
     levels, top = [], ordered
     for _ in range(LEVELS):
         first, level = _even(top, entropy)
         levels.append((first, level))
         top = [node_hash(*pair) for pair in zip(level[::2], level[1::2], strict=True)]
-    ways = [(0, b"")]
+    paths = [(0, b"")]
     for first, level in reversed(levels):
-        ways = [
-            (ways[at >> 1][0] << 1 | at & 1, level[at ^ 1] + ways[at >> 1][1])
+        paths = [
+            (paths[at >> 1][0] << 1 | at & 1, level[at ^ 1] + paths[at >> 1][1])
             for at in range(first, len(level))
         ]
-    found = dict(zip(ordered, ways, strict=False))
+    path_of = dict(zip(ordered, paths, strict=False))
     signature = sign(_LABEL + top[0])
     return [
-        body + found[leaf][0].to_bytes(2, "big") + found[leaf][1] + signature
+        body + path_of[leaf][0].to_bytes(2, "big") + path_of[leaf][1] + signature
         for body, leaf in zip(bodies, leaves, strict=True)
     ]
 
 
 def _even(hashes: list[bytes], entropy: Entropy) -> tuple[int, list[bytes]]:
-    """Make up an even number, with a drawn filler on a drawn side; also where they begin."""
+    """Add a random filler on a random side if the count is odd; return where hashes begin too."""
     if len(hashes) % 2 == 0:
         return 0, hashes
     drawn = entropy.token(HASH_SIZE + 1)
@@ -127,18 +131,18 @@ Counter = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What joining gives and collecting needs.
+    """What `join` makes and `collect` needs.
 
     Attributes:
-        upload: the sealed bytes; a retry sends these and no others, for fresh noise would be a
+        upload: the sealed bytes; a retry sends these and no others, because fresh noise would be a
             second report.
-        registrations: for each later shuffler of a cascade, in order, what it is told of a trap.
-            They are handed in before the upload.
-        registered: the receipts of those that have been.
-        receipt: the shuffler's signature that it has them, the proof if the answer is missing.
-        written: how many letters were written; their counters go up from here.
+        registrations: one for each later shuffler, in order; the client sends them before the
+            upload.
+        registered: the receipts for them, as far as they have come.
+        receipt: the first shuffler's receipt for the upload, the proof if the answer is missing.
+        written: the number of letters written; their counters go up from here.
         seen: sender and counter of every letter that was read; none is read twice.
-        settling: how far settling is, if it has begun.
+        settling: the state of settling, if it has begun.
     """
 
     coatcheck: Literal["ticket/1"] = "ticket/1"
@@ -169,7 +173,7 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class TicketStore(Protocol):
-    """Where a person keeps the ticket of one round."""
+    """A store of one round's ticket."""
 
     def load(self) -> Ticket | None:
         """Return the ticket, or None if there is none yet."""
@@ -178,28 +182,30 @@ class TicketStore(Protocol):
         """Store a new ticket so that it survives a crash."""
 
     def discard(self) -> None:
-        """Remove the ticket that was just kept: nothing of it has left."""
+        """Remove the ticket that was just stored: nothing of it was sent."""
 
 
 def write_ticket(ticket: Ticket) -> bytes:
     """Write a ticket as JSON; the bytes are secret.
 
-    *Guarantee:* what is written can be read: a number that a peer made up costs nobody a ticket.
+    *Guarantee:* what is written can be read again, whatever numbers peers made up.
     """
     raw = msgspec.json.format(msgspec.json.encode(ticket), indent=1)
-    read_document(raw, Ticket, "this would be no ticket any more, and is not kept", error=Refused)
+    read_document(
+        raw, Ticket, "this ticket could not be read again and is not stored", error=Refused
+    )
     return raw
 
 
 def read_ticket(raw: bytes) -> Ticket:
     """Read a ticket strictly."""
-    return read_document(raw, Ticket, "this is no ticket")
+    return read_document(raw, Ticket, "this is not a ticket")
 
 
 def same_round(ticket: Ticket, round_: Round) -> None:
     """Refuse a ticket of other terms."""
     if ticket.digest != round_.digest:
-        raise Misuse("this ticket is of another round: use the terms you joined with")
+        raise Misuse("this ticket is of another round: use the terms that you joined with")
 
 
 def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
@@ -223,5 +229,5 @@ def keep_registered(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
 def _check_receipt(raw: bytes, expected: Receipt, verifying: str) -> None:
     receipt = Receipt.decode(raw)
     if receipt.body() != expected.body():
-        raise Malformed("this receipt is for other bytes than you handed in")
+        raise Malformed("this receipt is for other bytes than you sent: do not rely on it")
     receipt.check(VerifyingKey(bytes.fromhex(verifying)))

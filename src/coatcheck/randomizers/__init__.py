@@ -1,7 +1,9 @@
-"""FAMILY: local randomizers; a mechanism is added by a file here and a line in `_MECHANISMS`.
+"""Local randomizers by name: a new mechanism is a file here and a line in `_MECHANISMS`.
 
-A mechanism's file is loaded when it is first used: a person's client needs the one that the terms
-name, and none of the search for the best.
+`from_params` builds the mechanism that terms name. `choose` (in `mechanism_search`) looks for the
+best mechanism for a domain and an ε, and returns a `Choice` (in `choice`): the mechanism, its
+decoder and its predicted error. A mechanism's file is loaded at its first use, so a person's client
+loads the one that the terms name, and neither the search nor the baselines.
 """
 
 from collections.abc import Mapping
@@ -101,33 +103,33 @@ def _built_in(name: str) -> type[Randomizer]:
 
 
 def from_params(params: Mapping[str, Any]) -> Randomizer:
-    """Return the randomizer that `params()` described; an unknown or missing key is an error.
+    """Build the randomizer that `params()` describes; an unknown or missing key is an error.
 
-    Parameters come from strangers' terms: whatever shape JSON can have, they make a mechanism
-    or a `Misuse`.
+    Parameters come from strangers' terms: JSON of any shape gives a mechanism or a `Misuse`.
     """
     try:
-        made = from_open_params(params)
+        randomizer = from_open_params(params)
     except Misuse:
         raise
     except (*SHAPELESS, RecursionError) as error:
-        raise Misuse(f"these parameters make no randomizer: {error}") from error
-    if made.params() != dict(params):
+        raise Misuse(f"these parameters describe no randomizer: {error}") from error
+    if randomizer.params() != dict(params):
         raise Misuse(
-            f"the parameters of {made.name} are not complete: {made.params()} was made of them"
+            f"the parameters of {randomizer.name} are not complete; they should be "
+            f"{randomizer.params()}"
         )
-    return made
+    return randomizer
 
 
 def from_open_params(params: Mapping[str, Any]) -> Randomizer:
-    """Return the randomizer of parameters that may leave out those with a usual value."""
+    """Build the randomizer of parameters that may leave out those with a default."""
     args = dict(params)
     name = args.pop("name", None)
     kind = _mechanism(name)
     if name == "coin":
         args["part"] = from_params(args.get("part", {}))
     elif "domain" not in args:
-        raise Misuse(f"the parameters of {name} lack a domain")
+        raise Misuse(f"the parameters of {name} lack `domain`")
     else:
         args["domain"] = domain_from_params(args["domain"])
     if "cells" in args:
@@ -137,29 +139,31 @@ def from_open_params(params: Mapping[str, Any]) -> Randomizer:
     try:
         randomizer: Randomizer = kind(**args)
     except TypeError as error:
-        raise Misuse(f"{name} cannot be made of {sorted(args)}: {error}") from error
+        raise Misuse(f"{name} cannot be built from {sorted(args)}: {error}") from error
     return randomizer
 
 
 def _mechanism(name: Any) -> Any:
-    """Return the class of a mechanism, of this package or installed as a plug-in."""
+    """Return the class of a mechanism, of this package or of a plug-in."""
     if name in _MECHANISMS:
         return _built_in(name)
     plug_ins = installed()
     if name not in plug_ins:
-        raise Misuse(f"a randomizer is one of {sorted(_MECHANISMS)}, got {name!r}")
+        raise Misuse(
+            f"a randomizer is one of {sorted(_MECHANISMS)} or an installed plug-in, got {name!r}"
+        )
     return plug_ins[name]
 
 
 @cache
 def installed() -> dict[str, Any]:
-    """Return the mechanisms of other packages by their names.
+    """Return the plug-ins: the mechanisms of other packages, by name.
 
-    A package that declares a subclass of `Randomizer` in the entry-point group
-    `coatcheck.randomizers` may be named by terms. If the class has a classmethod
-    `fitted(*, domain, epsilon, goal)`, which returns it at its best or raises `Misuse` where it
-    does not serve, `choose` and `plan` consider it too. Everybody in such a round needs the
-    package: a client that does not have it refuses the terms.
+    Terms may name a subclass of `Randomizer` that an installed package declares in the
+    entry-point group `coatcheck.randomizers`. If the class has a classmethod
+    `fitted(*, domain, epsilon, goal)`, which returns its best instance or raises `Misuse` where it
+    does not apply, `choose` and `plan` consider it too. Everybody in such a round needs the
+    package: a client without it refuses the terms.
     """
     plug_ins: dict[str, Any] = {}
     for entry in entry_points(group=ENTRY_POINTS):
@@ -167,10 +171,12 @@ def installed() -> dict[str, Any]:
             kind = entry.load()
         except Exception as error:
             raise Misuse(
-                f"the randomizer {entry.name!r} ({entry.value}) cannot be loaded: {error}; mend "
+                f"the randomizer {entry.name!r} ({entry.value}) cannot be loaded: {error}; repair "
                 "or remove the package that declares it"
             ) from error
         if not (isinstance(kind, type) and issubclass(kind, Randomizer)):
-            raise Misuse(f"{entry.value} is declared as a randomizer, but is no Randomizer class")
+            raise Misuse(
+                f"{entry.value} is declared as a randomizer but is not a subclass of Randomizer"
+            )
         plug_ins[kind.name] = kind
     return plug_ins

@@ -1,8 +1,10 @@
-"""A mechanism with the way its reports are read, and what is expected of it.
+"""One mechanism with its decoder, and its predicted error: the result of a search.
 
-`errors_under` predicts how far people are from where they are read, if they are spread evenly or
-as a prior says. `report_free` is the best answer that needs no report at all: one place for
-everybody. A mechanism that loses to it is not worth its noise.
+`Choice` describes one mechanism and decoder; nothing here looks for a better one. The search is
+`mechanism_search`, and `coatcheck.choose` is its first result. `errors_under` predicts how far
+estimates are from the values, for people spread evenly or by a prior. `report_free` is the error
+of the best answer that needs no report, one place for everybody: a mechanism that is not better is
+not worth asking people for reports.
 """
 
 import math
@@ -18,17 +20,17 @@ from coatcheck.domains import Ball, Box, Categories, Domain, Floats, Product
 from coatcheck.entropy import seeded
 from coatcheck.randomizers.composed import FieldwiseResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, check_epsilon
-from coatcheck.randomizers.density import LEARNED, Cells, geometric_median, read, too_coarse
+from coatcheck.randomizers.density import LEARNED, Cells, decode_batch, geometric_median, too_coarse
 from coatcheck.randomizers.expected_error import evenly, extremes
 from coatcheck.randomizers.prior import Prior
 
 Shape: TypeAlias = Callable[..., Randomizer]
-"""Makes a mechanism of an `epsilon` and, if one is given, a `decode`."""
+"""Builds a mechanism from an `epsilon` and, optionally, a `decode`."""
 Budget: TypeAlias = Callable[[Callable[[float], Law]], float]
 """Returns the local ε that a shape may spend, given its law as a function of ε."""
 
 AVERAGES: Final = ("mean", "squared", "median")
-"""Goals that depend on where people are; the others look at the worst value."""
+"""Goals that depend on where people are; the others are for the worst value."""
 
 _FINE: Final = 2_304
 _PEOPLE: Final = 20_000
@@ -39,14 +41,14 @@ _KNOWN: Final = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """How far people are from where they are read, in the unit of the domain.
+    """How far estimates are from the values, in the unit of the domain.
 
     Attributes:
         mean: over people and over the noise; on categories the share of wrong labels.
         squared: the root of the mean square.
-        median: half of the people are read nearer than this.
-        percentile_90: nine of ten are.
-        percentile_99: 99 of 100 are.
+        median: half of the estimates are nearer than this.
+        percentile_90: 90 % of them are nearer than this.
+        percentile_99: 99 % of them are nearer than this.
     """
 
     mean: float
@@ -58,32 +60,32 @@ class Errors:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A mechanism and how its reports are read."""
+    """A mechanism and its decoder."""
 
     randomizer: Randomizer
     how: Decode
 
     @property
     def decode(self) -> Decode:
-        """How its reports are read, by the name that terms use."""
+        """Return the decoder, under the name that terms use."""
         return self.how
 
     @property
     def worth_a_report(self) -> bool:
-        """Whether a report says anything: not if everybody is answered the same place."""
+        """Return whether a report says anything: not if every estimate is the same place."""
         return self.randomizer.epsilon_spent > 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Candidate):
-    """A candidate and what is expected of it.
+    """A candidate and its predicted error.
 
     Attributes:
-        error: what the goal makes small: for the worst value, for people as the prior says, or
-            else for values uniform on the domain; not a number for several fields.
-        goal: what that is.
-        report_free: the same for the best answer that needs no report; none if there is no such.
-        prior: where people are thought to be; none if anywhere alike.
+        error: what the goal minimises: the error for the worst value, for people spread as in
+            the prior, or for values uniform on the domain; not a number for several fields.
+        goal: the goal of the search.
+        report_free: the error of the best answer that needs no report; None if there is none.
+        prior: where people are assumed to be; None if everywhere alike.
         standard_error: of the error, if it was measured in trial rounds.
     """
 
@@ -95,36 +97,36 @@ class Choice(Candidate):
 
     @cached_property
     def errors(self) -> Errors | None:
-        """Mean and percentiles, drawn when they are first asked for; none for several fields."""
+        """Return mean and percentiles, computed at the first use; None for several fields."""
         if isinstance(self.randomizer.domain, Product):
             return None
         return errors_under(self.randomizer, self.how, self.prior)
 
     @property
     def people(self) -> str:
-        """Whom the error is for."""
+        """Return for whom the error is predicted."""
         if self.goal == "task":
             return "a round of the task"
         if self.goal not in AVERAGES:
-            return "the value that is read worst"
-        known = self.prior is not None and not self.prior.is_even
-        return f"people as the prior says ({self.prior.source})" if known else EVENLY  # type: ignore[union-attr] # known
+            return "the value with the largest error"
+        has_prior = self.prior is not None and not self.prior.is_even
+        return f"people as the prior says ({self.prior.source})" if has_prior else EVENLY  # type: ignore[union-attr] # it has one
 
     @property
     def words(self) -> str:
-        """Say what the error is, for whom, and what no report would give."""
-        told = f"{_NAMES.get(self.goal, self.goal)} {self.error:.4g} for {self.people}"
+        """Return the error in words: how large, for whom, and what no report would give."""
+        words = f"{_NAMES.get(self.goal, self.goal)} {self.error:.4g} for {self.people}"
         if not self.worth_a_report:
-            return f"{told}, all answered the same place: do not ask for reports at this ε"
+            return f"{words} with the same estimate for everybody: do not ask for reports at this ε"
         if self.errors is not None and not isinstance(self.randomizer.domain, Categories):
-            given = "of them" if self.goal in AVERAGES else f"of {EVENLY}"
-            told += (
-                f"; 90 % {given} are read within {self.errors.percentile_90:.4g}, 99 % within "
-                f"{self.errors.percentile_99:.4g}"
+            whom = "of them" if self.goal in AVERAGES else f"of {EVENLY}"
+            words += (
+                f"; 90 % {whom} are within {self.errors.percentile_90:.4g} of their estimate, 99 % "
+                f"within {self.errors.percentile_99:.4g}"
             )
         if self.report_free is None:
-            return told
-        return f"{told}; the best answer without any report has {self.report_free:.4g}"
+            return words
+        return f"{words}; the best answer without any report has {self.report_free:.4g}"
 
 
 EVENLY: Final = "people spread evenly over the domain"
@@ -149,24 +151,27 @@ def constant(epsilon: float) -> Budget:
 def fit(shape: Shape, budget: Budget, how: Decode | None = None) -> Randomizer:
     """Return the mechanism of a shape with the ε that its budget gives it.
 
-    A shape that says nothing earns nothing; any ε will do for it.
+    A shape whose reports say nothing gets no ε from its budget; any ε will do for it.
     """
     epsilon = budget(lambda x: shape(epsilon=x).law) or budget(any_ldp)
     return shape(epsilon=epsilon, decode=how) if how else shape(epsilon=epsilon)
 
 
 def any_ldp(epsilon: float) -> Law:
-    """Return the law of any mechanism of an ε."""
+    """Return the law that any ε-LDP mechanism has."""
     return AnyLdp(epsilon=epsilon)
 
 
 def by_error(choice: Choice) -> float:
-    """Return what the choices of a search are sorted by."""
+    """Return the error of a choice, by which a search sorts."""
     return choice.error
 
 
 def by_worth(choice: Choice) -> float:
-    """Return the same, but by less than the noise of a prediction no report is worth asking for."""
+    """Return the error, less the noise of predictions for a choice that needs no reports.
+
+    So a mechanism must be better by more than that noise to be worth asking for reports.
+    """
     return choice.error * (1 if choice.worth_a_report else 1 - _NOISE)
 
 
@@ -178,39 +183,41 @@ def misses(domain: Domain, estimates: Any, values: Any) -> Floats:
     if isinstance(domain, Categories):
         return np.asarray(np.asarray(estimates) != np.asarray(values), dtype=np.float64)
     if isinstance(domain, Product):
-        raise TypeError("fields have errors of their own; this is a bug in coatcheck")
+        raise TypeError("each field has its own error; this is a bug in coatcheck")
     unit = domain.from_unit(np.ones((1, domain.dimension)))
     unit = unit - domain.from_unit(np.zeros((1, domain.dimension)))
     return np.asarray(np.linalg.norm((estimates - values) / unit * domain.scale, axis=1))
 
 
 def crowd_of(domain: Domain, prior: Prior | None, size: int) -> Any:
-    """Return values of made-up people: as a prior says, or spread evenly."""
+    """Return values of simulated people, spread as in a prior or evenly."""
     if isinstance(domain, Box | Ball) and (prior is None or prior.is_even):
         return domain.from_unit(evenly(size, dimension=domain.dimension, p=domain.p, extra=1)[0])
     return (prior or Prior.even(domain)).draw(domain, size, seeded(0))
 
 
 def errors_under(
-    made: Randomizer, how: Decode, prior: Prior | None = None, *, people: int = _PEOPLE
+    randomizer: Randomizer, how: Decode, prior: Prior | None = None, *, people: int = _PEOPLE
 ) -> Errors:
-    """Return the errors if people are as a prior says, else evenly, from a fixed draw of them.
+    """Return the errors for people spread as in a prior, or evenly, from a fixed draw of them.
 
-    A learned decode is given the prior, as if it had learned it: a large batch comes close.
+    A learned decoder gets the prior as if it had learned it; a large batch comes close to that.
     """
-    domain = made.domain
+    domain = randomizer.domain
     values = crowd_of(domain, prior, people)
-    reports = made.randomize(values, seeded(1), clamp=True)
+    reports = randomizer.randomize(values, seeded(1), clamp=True)
     if how in LEARNED and prior is not None and not isinstance(domain, Product):
-        places = read(made, reports, mean=how == LEARNED[1], prior=prior, known=True).places
+        places = decode_batch(
+            randomizer, reports, mean=how == LEARNED[1], prior=prior, prior_is_exact=True
+        ).places
         estimates = _in_units(domain, np.asarray(places))
     else:
-        estimates = made.estimate(reports, made.plainly(how))
-    found = misses(domain, estimates, values)
-    half, most, nearly = np.quantile(found, (0.5, 0.9, 0.99)).tolist()
+        estimates = randomizer.estimate(reports, randomizer.plain_decode(how))
+    errors = misses(domain, estimates, values)
+    half, most, nearly = np.quantile(errors, (0.5, 0.9, 0.99)).tolist()
     return Errors(
-        mean=float(found.mean()),
-        squared=math.sqrt(float((found * found).mean())),
+        mean=float(errors.mean()),
+        squared=math.sqrt(float((errors * errors).mean())),
         median=half,
         percentile_90=most,
         percentile_99=nearly,
@@ -218,23 +225,27 @@ def errors_under(
 
 
 def goal_error(
-    made: Randomizer, goal: Goal, how: Decode, *, prior: Prior | None = None, people: int = _PEOPLE
+    randomizer: Randomizer,
+    goal: Goal,
+    how: Decode,
+    *,
+    prior: Prior | None = None,
+    people: int = _PEOPLE,
 ) -> float:
-    """Return the figure that a goal makes small.
+    """Return the error that a goal minimises.
 
-    mean: the expected distance; squared: the root of its mean square; median: the distance of half
-    of the people; worst: the largest expected distance; unbiased: the root of the largest mean
-    squared error.
+    mean: the expected distance; squared: the root of its mean square; median: the median distance;
+    worst: the largest expected distance; unbiased: the root of the largest mean squared error.
     """
     if goal in AVERAGES and (prior is not None or goal == "median"):
-        return float(getattr(errors_under(made, how, prior, people=people), goal))
+        return float(getattr(errors_under(randomizer, how, prior, people=people), goal))
     if goal == "mean":
-        return made.expected_error(how)
+        return randomizer.expected_error(how)
     if goal == "squared":
-        return math.sqrt(made.expected_error(how, power=2))
+        return math.sqrt(randomizer.expected_error(how, power=2))
     if goal == "worst":
-        return made.worst_error(how)
-    return math.sqrt(made.worst_error(how, power=2))
+        return randomizer.worst_error(how)
+    return math.sqrt(randomizer.worst_error(how, power=2))
 
 
 def one_place(domain: Box | Ball, goal: Goal, prior: Prior | None) -> Floats:
@@ -243,8 +254,8 @@ def one_place(domain: Box | Ball, goal: Goal, prior: Prior | None) -> Floats:
         return domain.from_unit(np.zeros((1, domain.dimension)))
     cells = Cells.of(domain, most=_FINE)
     density, places = prior.on(cells)[None], cells.places * domain.scale
-    found = density @ places if goal == "squared" else geometric_median(density, places)
-    return domain.from_unit(found / domain.scale)
+    middle = density @ places if goal == "squared" else geometric_median(density, places)
+    return domain.from_unit(middle / domain.scale)
 
 
 def report_free(
@@ -252,8 +263,8 @@ def report_free(
 ) -> float | None:
     """Return the error of the best answer that is the same for everybody, without any report.
 
-    Under a prior, of its median or likeliest label; else of the middle. None where there is no
-    such answer: for unbiased estimates, for tasks and for several fields.
+    That answer is the median or likeliest label of the prior, or the middle without a prior. None
+    where there is no such answer: for unbiased estimates, for tasks and for several fields.
     """
     if isinstance(domain, Product) or goal not in {*AVERAGES, "worst"}:
         return None
@@ -265,23 +276,25 @@ def report_free(
     if goal == "worst":
         ends = extremes(domain.dimension, domain.p)
         return max(float(np.linalg.norm(place * domain.scale)) for place in ends)
-    found = misses(domain, one_place(domain, goal, prior), crowd_of(domain, prior, people))  # type: ignore[arg-type] # a goal
+    errors = misses(domain, one_place(domain, goal, prior), crowd_of(domain, prior, people))  # type: ignore[arg-type] # a goal
     if goal == "median":
-        return float(np.median(found))
-    return float(found.mean()) if goal == "mean" else math.sqrt(float((found * found).mean()))
+        return float(np.median(errors))
+    return float(errors.mean()) if goal == "mean" else math.sqrt(float((errors * errors).mean()))
 
 
-def enough_to_learn(made: Randomizer, people: int) -> bool:
-    """Return whether a batch of so many reports is likely to show where people are.
+def enough_to_learn(randomizer: Randomizer, people: int) -> bool:
+    """Return whether a batch of this many reports is likely to show where people are.
 
-    Two hundred reports are enough at a local ε of 3; below, information shrinks with its square.
-    A grid with a few large cells tells too little, whatever the crowd.
+    Two hundred reports are enough at a local ε of 3; below, information falls with its square.
+    A grid with a few large cells shows too little, however large the crowd.
     """
-    if isinstance(made, FieldwiseResponse):
-        return all(enough_to_learn(part, people) for part in made.parts.values())
-    if "learned" not in made.decodes or isinstance(made.domain, Categories):
-        return False  # labels are read as told, so that they can be counted
-    return not too_coarse(made) and people >= _ENOUGH * max(1.0, (_KNOWN / made.epsilon) ** 2)
+    if isinstance(randomizer, FieldwiseResponse):
+        return all(enough_to_learn(part, people) for part in randomizer.parts.values())
+    if "learned" not in randomizer.decodes or isinstance(randomizer.domain, Categories):
+        return False  # labels are decoded as reported, so that they can be counted
+    return not too_coarse(randomizer) and people >= _ENOUGH * max(
+        1.0, (_KNOWN / randomizer.epsilon) ** 2
+    )
 
 
 def _in_units(domain: Domain, places: Floats) -> Any:

@@ -1,9 +1,12 @@
-"""Codebook response: tell the nearest of a few public places, or any of them.
+"""Codebook response: a report names one of the public points nearest to the value, or any point.
 
-The places are put where people are expected, by public data, so they are many in a city's middle
-and few outside. A report names one of the `closest` points to the value, in integers, or any of
-them, and is read as the point itself. With one closest point this is k-ary response on the cells
-of the points; with one point in all it is the answer without any report. SPEC section 13.
+The points are placed where public data says that people are: many in the middle of a city, few
+outside. The report names one of the `closest` points to the value, computed in integers, or any
+point, and its estimate is the point itself. With one closest point this is k-ary response on the
+cells of the points; with one point in all it is the answer that needs no report. SPEC section 13.
+
+The file begins with the placement of points, which knows public places only: for the mean or the
+mean squared error in any dimension, and for the worst value on a line.
 """
 
 import math
@@ -22,15 +25,14 @@ from coatcheck.randomizers.contract import TOSSES, Decode, Goal, MixedResponse, 
 from coatcheck.randomizers.expected_error import evenly
 from coatcheck.randomizers.prior import Prior
 
+# -- the corners of the cells of points in a box, where a convex error is largest
 
-# HOUSE-DOC randomizers.voronoi: 'The corners of the cells of points in a box: where a convex error is largest.'
+
 def cell_corners(points: Floats, half: Floats, p: float, closest: int = 1) -> Floats | None:
-    """Return every corner of the cells inside the box -half .. half; None where it is too hard.
+    """Return the corners of the cells inside the box -half .. half; None where that is too hard.
 
-    A cell has the same closest points throughout.
-
-    Mirrored in each side of the box, the points' cells end at the sides, so that the corners are
-    the vertices of one Voronoi diagram.
+    All places of a cell have the same closest points. With the points mirrored in each side of
+    the box, cells end at the sides, so the corners are vertices of one Voronoi diagram.
     """
     d = len(half)
     if d > 3 or not (d == 1 or (p == math.inf and closest == 1)):
@@ -54,20 +56,26 @@ def cell_corners(points: Floats, half: Floats, p: float, closest: int = 1) -> Fl
     return np.concatenate([ends, np.clip(vertices[inside], -half, half)])
 
 
-# HOUSE-DOC randomizers.placement: "Where to put the points of a codebook: Lloyd's iteration with the channel's noise in the loss.\n\nA report names the true cell with probability β, else any. So a point is best put at the median\n(or the mean, for squared errors) of where a value can have been: the public places of its own\ncell, which count e^ε times, and all others, which count once. And given the points, the best cell\nof a place is that of the nearest one. The two steps are repeated until they hardly help. On a\nline the points for the worst value are found too. Knows public places only.\n"
+# -- where the points go: Lloyd's iteration with the noise of the channel in the loss
+#
+# A report names the true cell with probability β, else any cell. So the best place for a point is
+# the median (or the mean, for squared errors) of where the value can have been: the public places
+# of its own cell, which count e^ε times, and all others, which count once. And for given points the
+# best cell of a place is that of the nearest point. The two steps alternate until they gain next to
+# nothing.
 
-_SUMMARY: Final = 512  # places that stand for all of them where they count once
-_QUICK: Final = 12
+_SUMMARY: Final = 512  # places that stand for all places where they count once
+_QUICK: Final = 12  # rounds of a first look
 _ROUNDS: Final = 60
-_STARTS: Final = 3  # for small codebooks, where a start matters
+_STARTS: Final = 3  # for small codebooks, where the start matters
 _FEW: Final = 64
-_STILL: Final = 2e-4  # a round that gains a smaller part is one of the last
-_GROWTH: Final = 1.35  # between two sizes that are tried
+_STILL: Final = 2e-4  # three rounds that gain a smaller share are the last
+_GROWTH: Final = 1.35  # from one size that is tried to the next
 
 _LINE: Final = 64  # points on a line, for the worst value
-_FEWEST: Final = 4  # of them that are close, so that a cap moves in small steps
-_SHARES: Final = 9  # of the points that are close, tried
-_CURVE: Final = (1.4, -0.25, -0.1)  # about what is best at ε from 2 to 6
+_FEWEST: Final = 4  # close points among them, so that a cap moves in small steps
+_SHARES: Final = 9  # shares of close points that are tried
+_CURVE: Final = (1.4, -0.25, -0.1)  # close to the best for ε from 2 to 6
 
 
 def best_places(
@@ -79,7 +87,7 @@ def best_places(
     squared: bool = False,
     quick: bool = False,
 ) -> Floats:
-    """Return points with the least mean distance found, or the least mean squared distance.
+    """Return points of the least mean distance, or mean squared distance, that the search finds.
 
     `places` are in the unit of errors; `budget` gives the ε of a codebook by its size.
     """
@@ -111,7 +119,7 @@ def _loss(tried: tuple[float, Floats]) -> float:
 
 
 def _guess(epsilon: float, dimension: int) -> float:
-    """Return about how many cells are best for people who are spread evenly."""
+    """Return about how many cells are best for people spread evenly."""
     return float((0.37 * math.exp(min(epsilon, 20.0))) ** (dimension / (dimension + 1)))
 
 
@@ -123,7 +131,7 @@ def _sizes(most: int) -> list[int]:
 
 
 def _lowest(loss: Callable[[int], float], sizes: list[int], guess: float) -> int:
-    """Return the size of least loss, walking downhill from a guess and looking two steps ahead."""
+    """Return the size of least loss: walk downhill from a guess, looking two steps ahead."""
     best = min(range(len(sizes)), key=lambda i: abs(math.log(sizes[i] / max(guess, 1.0))))
     while True:
         near = range(max(0, best - 2), min(len(sizes), best + 3))
@@ -140,11 +148,11 @@ def _refined(
     size = min(size, len(places))
     chosen = seeded(0).below(len(places), _SUMMARY)
     summary = places if len(places) <= _SUMMARY else places[chosen]
-    found = [
+    results = [
         _lloyd(places, summary, epsilon=epsilon, points=points, rounds=rounds, squared=squared)
         for points in (_spread(places, size, start) for start in range(starts))
     ]
-    return min(found, key=_loss)
+    return min(results, key=_loss)
 
 
 def _lloyd(
@@ -161,8 +169,8 @@ def _lloyd(
     size, power = len(points), 2 if squared else 1
     gain = math.expm1(epsilon)
     truth = gain / (gain + size)
-    nearly = 1e-6 * float(np.ptp(places, axis=0).max())  # no place is at no distance
-    best, found, still = math.inf, points, 0
+    nearly = 1e-6 * float(np.ptp(places, axis=0).max())  # the least distance, so that none is 0
+    best, best_points, still = math.inf, points, 0
     for _ in range(rounds):
         found_at = cKDTree(points).query(places)
         distances, cells = np.asarray(found_at[0]), np.asarray(found_at[1])
@@ -170,7 +178,7 @@ def _lloyd(
         loss = float(truth * (distances**power).mean() + (1 - truth) * (apart**power).mean())
         still = still + 1 if loss > (1 - _STILL) * best else 0
         if loss < best:
-            best, found = loss, points
+            best, best_points = loss, points
         if still == 3:
             break
         # One step of Weiszfeld's to the median of both: each place by its weight over its distance.
@@ -182,11 +190,11 @@ def _lloyd(
         for axis in range(places.shape[1]):
             sums[:, axis] += np.bincount(cells, own * places[:, axis], minlength=size)
         points = sums / pull[:, None]
-    return best, found
+    return best, best_points
 
 
 def _spread(places: Floats, size: int, start: int) -> Floats:
-    """Return places to start from: each far from those before, by its squared distance."""
+    """Return places to start from, each drawn by its squared distance from those before."""
     entropy = seeded(start)
     some = places[entropy.below(len(places), min(len(places), 4 * size + 64))]
     chosen = [some[0]]
@@ -206,9 +214,9 @@ def evenest_line(budget: Callable[[int, int], float], most: int) -> tuple[Floats
     """Return points of -1 .. 1, and how many are close, with the least error at the worst value.
 
     The best mechanism by linear programming has caps that are wide in the middle and narrow at
-    the ends, where an answer from anywhere costs most. So points lie denser towards the ends: by a
-    curve with three parameters, searched for each share of close points. `budget` gives the ε of
-    a codebook by the number of close points and of all.
+    the ends, where an answer from anywhere costs most. So the points are denser towards the ends,
+    along a curve with three parameters, which is fitted for each share of close points. `budget`
+    gives the ε of a codebook by the number of close points and of all.
     """
     from scipy import optimize  # noqa: PLC0415 - slow to import, and seldom needed
 
@@ -222,8 +230,8 @@ def evenest_line(budget: Callable[[int, int], float], most: int) -> tuple[Floats
 
         simplex = np.concatenate([[_CURVE], np.array(_CURVE) + np.diag((0.15, 0.15, -0.2))])
         options: Any = {"initial_simplex": simplex, "xatol": 2e-3, "fatol": 1e-5, "maxiter": 150}
-        found: Any = optimize.minimize(worst, simplex[0], method="Nelder-Mead", options=options)
-        return float(found.fun), _curved(size, found.x), closest
+        minimum: Any = optimize.minimize(worst, simplex[0], method="Nelder-Mead", options=options)
+        return float(minimum.fun), _curved(size, minimum.x), closest
 
     usual = 0.6 * math.exp(-0.4 * min(budget(1, _LINE), 12.0))
     shares = np.geomspace(usual / 2, min(2 * usual, 0.5), _SHARES).tolist()
@@ -258,16 +266,16 @@ MOST_DIMENSIONS: Final = 16  # so that squared distances fit 64 bits
 _LARGEST_WEIGHT: Final = 256
 _PAIRS: Final = 1 << 19  # distances at a time
 _NODES: Final = 1 << 13
-_PEOPLE: Final = 20_000  # drawn from a prior
+_PEOPLE: Final = 20_000  # simulated people that are drawn from a prior
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodebookResponse(MixedResponse):
-    """One of the public points nearest to the value, or any of them.
+    """One of the public points nearest to the value, or any point.
 
     `points` are the codebook, on the lattice. `weights` says how much a squared step along each
-    axis counts when the nearest points are sought: whole numbers in the ratio of the axes' squared
-    lengths, unless they are given. A report names one of the `closest`, or any. `placed` finds
+    axis counts in the search for the nearest points: by default whole numbers in the ratio of the
+    axes' squared lengths. A report names one of the `closest` points, or any. `placed` computes
     points for public places.
     """
 
@@ -284,18 +292,26 @@ class CodebookResponse(MixedResponse):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
         if not isinstance(self.domain, Box | Ball):
-            raise Misuse(f"codebook response works on a Box or a Ball, not on {self.domain}")
+            raise Misuse(f"a codebook works on a Box or a Ball, not on {self.domain}")
         if self.domain.dimension > MOST_DIMENSIONS and len(self.points) > 1:
-            raise Misuse(f"a codebook has at most {MOST_DIMENSIONS} dimensions, or one point")
+            raise Misuse(
+                f"a codebook of several points has at most {MOST_DIMENSIONS} dimensions, got "
+                f"{self.domain.dimension}"
+            )
         if not 1 <= len(self.points) <= MOST_POINTS:
             raise Misuse(f"a codebook has 1 to {MOST_POINTS} points, got {len(self.points)}")
-        object.__setattr__(self, "points", _whole_rows(self.points, self.domain.dimension))
+        object.__setattr__(
+            self, "points", _whole_rows(self.points, self.domain.dimension, "each of `points`")
+        )
         if len(set(self.points)) < len(self.points):
-            raise Misuse("a point stands twice in the codebook")
+            raise Misuse("`points` has a point twice; give each point once")
         if not self.domain.holds(self._array):
-            raise Misuse("a point of the codebook is not on the lattice of the domain")
+            raise Misuse("`points` must be points of the lattice of the domain; snap() them first")
         if type(self.closest) is not int or not 1 <= self.closest <= max(1, self.size - 1):
-            raise Misuse(f"the closest are some of {self.size} points, got {self.closest!r}")
+            raise Misuse(
+                f"`closest` must be a whole number from 1 to {max(1, self.size - 1)}, got "
+                f"{self.closest!r}"
+            )
         self._check_weights()
         self._check_decode(self.decode)
 
@@ -304,9 +320,11 @@ class CodebookResponse(MixedResponse):
             squares = (self.domain.scale / self.domain.scale.max()) ** 2
             usual = np.maximum(np.rint(squares * _LARGEST_WEIGHT), 1).astype(np.int64)
             object.__setattr__(self, "weights", tuple(usual.tolist()))
-        (weights,) = _whole_rows([self.weights], self.domain.dimension)
+        (weights,) = _whole_rows([self.weights], self.domain.dimension, "`weights`")
         if not all(1 <= weight <= _LARGEST_WEIGHT for weight in weights):
-            raise Misuse(f"weights are whole numbers from 1 to {_LARGEST_WEIGHT}, got {weights}")
+            raise Misuse(
+                f"`weights` must be whole numbers from 1 to {_LARGEST_WEIGHT}, got {weights}"
+            )
         object.__setattr__(self, "weights", weights)
 
     @classmethod
@@ -322,24 +340,26 @@ class CodebookResponse(MixedResponse):
     ) -> "CodebookResponse":
         """Return the codebook with the least expected error for people spread as these places.
 
-        `points` are public places in the user's units, such as venues or a census, and never the
-        values to protect; or a `Prior`, from which made-up people are drawn. Without a `size` the
-        best one is searched for; fewer points are used where two would be the same. An `epsilon`
-        may depend on the size, as it does in a crowd. The goal `squared` makes the mean squared
-        distance small, every other the mean distance.
+        `points` are public places in the user's units, such as venues or a census, never the
+        values to protect; or a `Prior`, from which simulated people are drawn. Without a `size`
+        the best one is searched; two points that would coincide become one. `epsilon` may depend
+        on the size, as it does in a crowd. The goal `squared` minimises the mean squared distance,
+        any other goal the mean distance.
         """
         if not isinstance(domain, Box | Ball):
-            raise Misuse(f"codebook response works on a Box or a Ball, not on {domain}")
+            raise Misuse(f"a codebook works on a Box or a Ball, not on {domain}")
         if size is not None and not (type(size) is int and 1 <= size <= MOST_POINTS):
             raise Misuse(f"a codebook has 1 to {MOST_POINTS} points, got {size!r}")
         if isinstance(points, Prior):
             points = points.draw(domain, _PEOPLE, seeded(0))
         public = domain.snap(points, clamp=True)
         if len(np.unique(public, axis=0)) < 2:
-            raise Misuse("a codebook is placed for at least two different public places")
+            raise Misuse(
+                "a codebook needs at least two different public places to place its points"
+            )
         budget = epsilon if callable(epsilon) else partial(_same, check_epsilon(epsilon))
         length = domain.scale / (domain.steps // 2)  # of a lattice step
-        found = best_places(
+        places = best_places(
             public * length,
             budget=budget,
             size=size,
@@ -347,8 +367,8 @@ class CodebookResponse(MixedResponse):
             squared=goal == "squared",
             quick=quick,
         )
-        kept = _on_lattice(domain, found / domain.scale)
-        return cls(domain=domain, epsilon=budget(len(kept)), points=kept)
+        codebook = _on_lattice(domain, places / domain.scale)
+        return cls(domain=domain, epsilon=budget(len(codebook)), points=codebook)
 
     @classmethod
     def evenest(
@@ -420,7 +440,7 @@ class CodebookResponse(MixedResponse):
     # -- drawing
 
     def _respond(self, points: Points, entropy: Entropy) -> Points:
-        # All are made every time, so that the work does not tell how the coin fell.
+        # All are drawn every time, so that the work does not reveal how the coin fell.
         is_near = entropy.coins(self.heads, len(points))
         ranks = entropy.below(self.closest, len(points))
         anywhere = entropy.below(self.size, len(points))
@@ -428,8 +448,8 @@ class CodebookResponse(MixedResponse):
         return np.where(is_near[:, None], near, anywhere[:, None])
 
     def _nearest(self, points: Points) -> Points:
-        """Return the indices of the closest points, the first among equals, in integers."""
-        found = np.empty((len(points), self.closest), dtype=np.int64)
+        """Return the indices of the closest points, ties by index, in integers."""
+        nearest = np.empty((len(points), self.closest), dtype=np.int64)
         step = max(1, _PAIRS // self.size)
         for start in range(0, len(points), step):
             some = points[start : start + step]
@@ -440,20 +460,20 @@ class CodebookResponse(MixedResponse):
                 apart *= weight
                 squares += apart
             if self.closest == 1:
-                found[start : start + step, 0] = squares.argmin(axis=1)
+                nearest[start : start + step, 0] = squares.argmin(axis=1)
             else:
                 ordered = squares.argsort(axis=1, kind="stable")
-                found[start : start + step] = ordered[:, : self.closest]
-        return found
+                nearest[start : start + step] = ordered[:, : self.closest]
+        return nearest
 
-    # -- reading and predicting
+    # -- decoding and predicting
 
     def _frame(self, reports: Points) -> Floats:
         if len(reports) and not (0 <= reports.min() and reports.max() < self.size):
-            raise Misuse(f"reports are from 0 to {self.size - 1}")
+            raise Misuse(f"reports must be from 0 to {self.size - 1}")
         return reports.astype(np.float64)
 
-    def _decode(self, reports: Floats, how: Decode) -> Floats:  # noqa: ARG002 - there is one way
+    def _decode(self, reports: Floats, how: Decode) -> Floats:  # noqa: ARG002 - the only one
         places: Floats = self._places[reports[:, 0].astype(np.int64)]
         return places
 
@@ -475,9 +495,9 @@ class CodebookResponse(MixedResponse):
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Return the largest mean of |estimate - value|^power over values of the domain.
 
-        The error is convex where the closest points are the same, so it is largest at a corner of
-        such a cell. On a line, and for one closest point on boxes of two and three axes, these
-        are computed; elsewhere the worst of many places is taken.
+        Within a cell of the same closest points the error is convex, so it is largest at a corner.
+        Corners are computed on a line, and for one closest point on boxes of two and three axes;
+        elsewhere the result is the worst of many places.
         """
         self._check_decode(how)
         scale, ball = self.domain.scale, self.domain
@@ -491,8 +511,8 @@ class CodebookResponse(MixedResponse):
         return float(self._errors(corners / scale, power).max())
 
     def _errors(self, places: Floats, power: int) -> Floats:
-        """Return the mean error at each of these places of the unit ball."""
-        scale, found = self.domain.scale, np.empty(len(places))
+        """Return the mean error at each place of the unit ball."""
+        scale, errors = self.domain.scale, np.empty(len(places))
         cells = self._nearest(np.rint(places * (self.domain.steps // 2)).astype(np.int64))
         step = max(1, _PAIRS // self.size)
         for start in range(0, len(places), step):
@@ -500,8 +520,8 @@ class CodebookResponse(MixedResponse):
             apart = (places[rows, None, :] - self._places) * scale
             misses = np.sqrt(np.einsum("ijk,ijk->ij", apart, apart)) ** power
             own = np.take_along_axis(misses, cells[rows], axis=1).mean(axis=1)
-            found[rows] = self.mixing * own + (1 - self.mixing) * misses.mean(axis=1)
-        return found
+            errors[rows] = self.mixing * own + (1 - self.mixing) * misses.mean(axis=1)
+        return errors
 
 
 def _same(epsilon: float, _size: int) -> float:
@@ -511,7 +531,7 @@ def _same(epsilon: float, _size: int) -> float:
 def _on_lattice(domain: Box | Ball, places: Floats) -> tuple[tuple[int, ...], ...]:
     """Return places of the unit ball as different lattice points, in order.
 
-    On a line, points that fall on one another are moved to the next free one inwards.
+    On a line, points that coincide move to the next free one inwards.
     """
     half = domain.steps // 2
     snapped = domain.snap(domain.from_unit(places), clamp=True)
@@ -525,10 +545,10 @@ def _on_lattice(domain: Box | Ball, places: Floats) -> tuple[tuple[int, ...], ..
     return tuple(sorted({tuple(point) for point in snapped.tolist()}))
 
 
-def _whole_rows(rows: Any, dimension: int) -> tuple[tuple[int, ...], ...]:
-    """Return rows of whole numbers as tuples, or say what they must be."""
-    for row in rows:  # none is copied before all are known to be short
+def _whole_rows(rows: Any, dimension: int, what: str) -> tuple[tuple[int, ...], ...]:
+    """Return rows of whole numbers as tuples, or raise `Misuse`."""
+    for row in rows:  # no row is copied before all are checked to be short
         whole = len(row) == dimension and all(type(i) is int and not abs(i) >> 32 for i in row)
         if not whole:
-            raise Misuse(f"points and weights have {dimension} whole numbers each, of the lattice")
+            raise Misuse(f"{what} must be {dimension} whole numbers below 2^32 in size")
     return tuple(tuple(row) for row in rows)

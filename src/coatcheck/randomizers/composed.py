@@ -1,7 +1,13 @@
-"""Fieldwise response: one randomizer per field of a product, which share the budget.
+"""Randomizers composed of others: one per field of a product, or one behind a participation coin.
 
-The fields' reports stand side by side; the budgets add up (simple composition), so what each
-field says is ε_field-LDP and all together ε-LDP.
+Fieldwise response: the reports of the fields stand side by side, and their budgets add up (simple
+composition), so each field is ε_field-LDP and the whole report ε-LDP.
+
+Participation coin: a person takes part with a stated chance, and silence is a report like any
+other. Such a report has one more number in front: 1 and then the report of the part, or 0 and then
+the part's lowest numbers. The coin does not depend on the value, so silence costs no privacy, and
+silent people still hide the others. All messages have one size, and only the server sees which are
+silent. SPEC section 13; the accountant's law is `OwnCoin`.
 """
 
 import math
@@ -40,17 +46,23 @@ class FieldwiseResponse(Randomizer):
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Product):
-            raise Misuse(f"fieldwise response works on a Product, not on {self.domain}")
+            raise Misuse(f"fieldwise works on a Product, not on {self.domain}")
         parts = dict(self.parts)
         if list(parts) != list(self.domain.fields):
             raise Misuse(
-                f"give one randomizer per field, {list(self.domain.fields)}, in that order"
+                f"`parts` must have one randomizer per field, {list(self.domain.fields)}, in that "
+                f"order, got {list(parts)}"
             )
         for name, part in parts.items():
             if part.domain != self.domain.fields[name]:
-                raise Misuse(f"the randomizer of {name!r} is made for another domain")
+                raise Misuse(
+                    f"the randomizer of {name!r} must work on {self.domain.fields[name]}, not on "
+                    f"{part.domain}"
+                )
             if part.name == "coin":
-                raise Misuse(f"field {name!r} has a coin: a coin stands before the whole report")
+                raise Misuse(
+                    f"field {name!r} has a participation coin; put the coin before the whole report"
+                )
         object.__setattr__(self, "parts", parts)
 
     def __hash__(self) -> int:
@@ -59,7 +71,7 @@ class FieldwiseResponse(Randomizer):
     def at(self, epsilon: float) -> "FieldwiseResponse":
         """Return the same shapes at another budget, which the domain splits among the fields."""
         shares = self.domain.split(check_epsilon(epsilon))
-        parts = {name: _at(part, shares[name]) for name, part in self.parts.items()}
+        parts = {name: _with_epsilon(part, shares[name]) for name, part in self.parts.items()}
         return replace(self, parts=parts)
 
     @property
@@ -127,7 +139,7 @@ class FieldwiseResponse(Randomizer):
     def randomize_one(self, value: Mapping[str, Any], entropy: Entropy) -> tuple[Any, ...]:
         """Return the report of one person's fields."""
         if value.keys() != self.parts.keys():
-            raise Misuse(f"give the fields {list(self.parts)}, got {list(value)}")
+            raise Misuse(f"a value must have the fields {list(self.parts)}, got {list(value)}")
         drawn = [part.randomize_one(value[name], entropy) for name, part in self.parts.items()]
         return tuple(number for report in drawn for number in report)
 
@@ -138,13 +150,13 @@ class FieldwiseResponse(Randomizer):
         *,
         prior: Mapping[str, Weights] | None = None,  # type: ignore[override] # one per field
     ) -> dict[str, Any]:
-        """Return estimates in the user's units, one entry per field, each read by itself.
+        """Return estimates in the user's units, one entry per field, each decoded by itself.
 
         `learned` learns the density of each field alone; a prior is a mapping from field to prior.
         """
-        how, known = self._check_decode(how), dict(prior or {})
+        how, priors = self._check_decode(how), dict(prior or {})
         return {
-            name: part.estimate(column, self.part_decode(part, how), prior=known.get(name))
+            name: part.estimate(column, self.part_decode(part, how), prior=priors.get(name))
             for (name, part), column in zip(
                 self.parts.items(), self.split_reports(reports), strict=True
             )
@@ -156,21 +168,26 @@ class FieldwiseResponse(Randomizer):
 
     @staticmethod
     def part_decode(part: Randomizer, how: Decode | None) -> Decode | None:
-        """Return how a field is read: by the batch if asked and possible, else its own way."""
+        """Return the decoder of a field: `how` if it uses the batch and the field has it."""
         return how if how in part.learns and how in part.decodes else None
 
     def density(self, reports: Reports, points: Points) -> Floats:
         """Return how likely each report is from each point: the product over the fields."""
-        mine, theirs = self._columns, self.domain.columns
+        report_columns, point_columns = self._columns, self.domain.columns
         whole = np.ones(len(reports))
         for name, part in self.parts.items():
-            whole = whole * part.density(reports[:, mine[name]], points[:, theirs[name]])
+            whole = whole * part.density(
+                reports[:, report_columns[name]], points[:, point_columns[name]]
+            )
         return whole
 
     def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:
         """Return the exact probability of one report from one point."""
-        mine, theirs = self._columns, self.domain.columns
-        masses = [part.mass(report[mine[n]], point[theirs[n]]) for n, part in self.parts.items()]
+        report_columns, point_columns = self._columns, self.domain.columns
+        masses = [
+            part.mass(report[report_columns[n]], point[point_columns[n]])
+            for n, part in self.parts.items()
+        ]
         return math.prod(masses, start=Fraction(1))
 
     def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
@@ -182,11 +199,11 @@ class FieldwiseResponse(Randomizer):
         raise Misuse(f"fields have errors of their own (how={how}, power={power}): ask parts[...]")
 
 
-def _at(part: Randomizer, epsilon: float) -> Randomizer:
-    made: Randomizer = (
+def _with_epsilon(part: Randomizer, epsilon: float) -> Randomizer:
+    rescaled: Randomizer = (
         part.at(epsilon) if isinstance(part, FieldwiseResponse) else replace(part, epsilon=epsilon)  # type: ignore[type-var] # every randomizer is a dataclass
     )
-    return made
+    return rescaled
 
 
 def _sum_above(numbers: Any) -> float:
@@ -195,13 +212,12 @@ def _sum_above(numbers: Any) -> float:
     return total if Fraction(total) >= exact else math.nextafter(total, math.inf)
 
 
-# HOUSE-DOC randomizers.coin: "Own coins: a person takes part with a stated chance, and silence is a report like any other.\n\nA report has one number more, in front: 1 if the person speaks, and then the report of the part;\n0 if not, and then the part's lowest numbers. The coin does not look at the value, so silence costs\nno privacy, and whoever is silent still hides the others. All messages have one size, and only the\nserver sees which of them are silent. SPEC section 13; the accountant's law is `OwnCoin`.\n"
 @dataclass(frozen=True, kw_only=True)
 class CoinResponse(Randomizer):
-    """Speak by the part with chance `rate`, else be silent.
+    """Report by the part with probability `rate`, else be silent.
 
-    The chance is heads / 2^64 with heads = floor(rate 2^64), so never above `rate`: speaking less
-    often is the same as dropping some reports unseen, which reveals no more.
+    The probability is heads / 2^64 with heads = floor(rate 2^64), so never above `rate`. Reporting
+    less often is the same as dropping some reports unseen, which reveals no more.
     """
 
     name: ClassVar[str] = "coin"
@@ -210,14 +226,14 @@ class CoinResponse(Randomizer):
 
     def __post_init__(self) -> None:
         if not isinstance(self.part, Randomizer) or isinstance(self.part, CoinResponse):
-            raise Misuse(f"a coin stands before one mechanism, not before {self.part!r}")
+            raise Misuse(f"`part` must be a mechanism without a coin, got {self.part!r}")
         if not self.part.exact:
-            raise Misuse(f"{self.part.name} draws floats: a coin stands before exact mechanisms")
+            raise Misuse(f"`part` must be an exact mechanism; {self.part.name} draws floats")
         if not is_number(self.rate) or not 2.0**-32 <= self.rate < 1:
-            raise Misuse(f"a coin has a rate from 2^-32 to below 1, got {self.rate!r}")
+            raise Misuse(f"`rate` must be a number from 2^-32 to below 1, got {self.rate!r}")
         object.__setattr__(self, "rate", float(self.rate))
 
-    # -- what it has of its part
+    # -- taken from its part
 
     @property
     def domain(self) -> Domain:  # type: ignore[override] # the part's
@@ -226,42 +242,42 @@ class CoinResponse(Randomizer):
 
     @property
     def epsilon(self) -> float:  # type: ignore[override] # the part's
-        """Return the budget of a report that is made."""
+        """Return the budget of a report that is not silent."""
         return self.part.epsilon
 
     @property
     def epsilon_spent(self) -> float:
-        """Return an upper bound on the ε that a report really costs; silence does not raise it."""
+        """Return an upper bound on the ε that a report really costs; silence adds none."""
         return self.part.epsilon_spent
 
     @property
     def decode(self) -> Decode:  # type: ignore[override] # the part's
-        """Return how a report is read unless told otherwise."""
+        """Return the default decoder."""
         return self.part.decode
 
     @property
     def decodes(self) -> tuple[Decode, ...]:
-        """Return the ways in which a report can be read."""
+        """Return the decoders of the part."""
         return self.part.decodes
 
     @property
     def exact(self) -> bool:
-        """Return true: the part is exact, and the coin is a whole number."""
+        """Return True: the part is exact, and the coin is drawn in integers."""
         return True
 
     # -- the promise
 
     @cached_property
     def heads(self) -> int:
-        """Return how many of 2^64 tosses mean to speak."""
+        """Return how many of 2^64 tosses mean to report."""
         return math.floor(Fraction(self.rate) * TOSSES)
 
     @property
     def law(self) -> OwnCoin:
-        """Return the part's law in a crowd where everybody tosses a coin."""
+        """Return the law of the part in a crowd in which everybody tosses the coin."""
         law = self.part.law
         if isinstance(law, OwnCoin):  # a mechanism of another package that tosses already
-            raise Misuse(f"{self.part.name} tosses a coin of its own: leave this one out")
+            raise Misuse(f"{self.part.name} already has a participation coin; leave this one out")
         return OwnCoin(law=law, rate=self.rate)
 
     @property
@@ -293,12 +309,12 @@ class CoinResponse(Randomizer):
 
     @property
     def width(self) -> int:
-        """Return how many numbers a report has: the coin, and the part's."""
+        """Return how many numbers a report has: the coin and those of the part."""
         return 1 + self.part.width
 
     @property
     def low(self) -> Points:
-        """Return the least value of each number of a report: those of silence."""
+        """Return the least value of each number of a report: the report of silence."""
         return np.array(self._silence, dtype=np.int64)
 
     @property
@@ -307,38 +323,38 @@ class CoinResponse(Randomizer):
         return np.concatenate([np.ones(1, dtype=np.int64), self.part.high])
 
     def _respond(self, points: Points, entropy: Entropy) -> Reports:
-        # The part's report is always made, so that the work does not tell how the coin fell.
+        # The part's report is always drawn, so that the work does not reveal how the coin fell.
         speaks = entropy.coins(self.heads, len(points))
-        made = self.part.respond(points, entropy)
-        spoken = np.concatenate([np.ones((len(points), 1), dtype=np.int64), made], axis=1)
+        part_reports = self.part.respond(points, entropy)
+        spoken = np.concatenate([np.ones((len(points), 1), dtype=np.int64), part_reports], axis=1)
         return np.where(speaks[:, None], spoken, self.low)
 
     def respond_one(self, point: tuple[int, ...], entropy: Entropy) -> tuple[Any, ...]:
         """Return the report of one lattice point."""
         speaks = entropy.coin(self.heads)
-        made = self.part.respond_one(point, entropy)
-        return (1, *made) if speaks else self._silence
+        part_report = self.part.respond_one(point, entropy)
+        return (1, *part_report) if speaks else self._silence
 
     # -- the server's side
 
     def estimate(
         self, reports: Reports, how: Decode | None = None, *, prior: Weights | None = None
     ) -> Any:
-        """Return estimates of reports that were made; silence has none: take it out by `heard`."""
-        who, said = heard(self, self._check_reports(reports))
-        if len(who) < len(reports):
+        """Return estimates; silent reports are an error, so call `spoken_reports` first."""
+        rows, said = spoken_reports(self, self._check_reports(reports))
+        if len(rows) < len(reports):
             raise Misuse(
-                f"{len(reports) - len(who)} of {len(reports)} reports are silent and say nothing:"
-                " read the others, `heard(randomizer, reports)`"
+                f"{len(reports) - len(rows)} of {len(reports)} reports are silent and say nothing; "
+                "drop them with `spoken_reports(randomizer, reports)`"
             )
         return self.part.estimate(said, how, prior=prior)
 
     def squared_error(self, place: Floats) -> float:
-        """Return the mean squared error of the unbiased estimate of a report that is made."""
+        """Return the mean squared error of the unbiased estimate, silence left out."""
         return self.part.squared_error(place)
 
     def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
-        """Return the mean of |estimate - value|^power over reports that are made."""
+        """Return the mean of |estimate - value|^power over reports that are not silent."""
         return self.part.expected_error(how, power=power)
 
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
@@ -346,14 +362,14 @@ class CoinResponse(Randomizer):
         return self.part.worst_error(how, power=power)
 
 
-def speaker(randomizer: Randomizer) -> Randomizer:
-    """Return the mechanism of those who speak: the part behind a coin, or the mechanism itself."""
+def without_coin(randomizer: Randomizer) -> Randomizer:
+    """Return the part behind a participation coin, or the mechanism itself."""
     return randomizer.part if isinstance(randomizer, CoinResponse) else randomizer
 
 
-def heard(randomizer: Randomizer, reports: Reports) -> tuple[Points, Reports]:
-    """Return which reports are not silent, and what they say by `speaker(randomizer)`."""
+def spoken_reports(randomizer: Randomizer, reports: Reports) -> tuple[Points, Reports]:
+    """Return the rows of reports that are not silent, and these as reports of the part."""
     if not isinstance(randomizer, CoinResponse):
         return np.arange(len(reports)), reports
-    who = np.flatnonzero(reports[:, 0] == 1)
-    return who, reports[who, 1:]
+    rows = np.flatnonzero(reports[:, 0] == 1)
+    return rows, reports[rows, 1:]

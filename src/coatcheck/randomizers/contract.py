@@ -1,8 +1,11 @@
-"""What every local randomizer is: a value in, a noisy report out, and a promise about both.
+"""What every local randomizer provides: noisy reports, estimates from them, and a promise.
 
-One object serves client and server and is rebuilt from its parameters. `randomize` runs where
-the value is; `estimate` needs no secret. A mechanism carries its law, so that a test can check
-the promise without trusting the sampler, and the accountant can amplify it.
+Client and server build the same object from its parameters. The client calls `randomize`, where
+the value is; the server calls `estimate`, which needs no secret. A mechanism states its privacy
+law: a test checks the sampler against it, and the accountant amplifies it.
+
+`MixedResponse` is the base of the exact mechanisms: a biased coin chooses between a cap of
+reports around the value and all reports.
 """
 
 import math
@@ -20,7 +23,7 @@ from coatcheck.accounting.laws import AnyLdp, Fieldwise, OwnCoin, Ratios, TwoLev
 from coatcheck.domains import Ball, Box, Categories, Domain, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.density import DIMENSIONS, LEARNED, Near, Weights, read
+from coatcheck.randomizers.density import DIMENSIONS, LEARNED, Near, Weights, decode_batch
 from coatcheck.randomizers.expected_error import corners, evenly, extremes
 from coatcheck.randomizers.lattice_balls import LatticeBall
 
@@ -38,10 +41,10 @@ class Randomizer(ABC):
     """A local randomizer: ε-LDP for every pair of values of its domain.
 
     Attributes:
-        name: what terms and commands call it.
-        domain: where values live.
-        epsilon: the budget it was made for; `epsilon_spent` is what its integers really cost.
-        decode: how `estimate` reads a report unless told otherwise.
+        name: its name in terms and commands.
+        domain: the values it takes.
+        epsilon: the budget it was built for; `epsilon_spent` is what its integers really cost.
+        decode: the decoder that `estimate` uses by default.
     """
 
     name: ClassVar[str]
@@ -54,12 +57,12 @@ class Randomizer(ABC):
     @property
     @abstractmethod
     def exact(self) -> bool:
-        """Return whether only integers lie between value and report; services ask for it."""
+        """Return whether reports are drawn in integers only; services accept no other mechanism."""
 
     @property
     @abstractmethod
     def law(self) -> TwoLevel | Fieldwise | Ratios | AnyLdp | OwnCoin:
-        """Return what one report says about two people, for the accountant."""
+        """Return the privacy law of one report, for the accountant."""
 
     @property
     @abstractmethod
@@ -75,9 +78,9 @@ class Randomizer(ABC):
     def density(self, reports: Reports, points: Points) -> Floats:
         """Return how likely each report is from each point: mass on a lattice, else density."""
 
-    def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:  # noqa: ARG002 - for those that have one
+    def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:  # noqa: ARG002 - for mechanisms that have one
         """Return the exact probability of a report; only exact mechanisms have one."""
-        raise Misuse(f"{self.name} draws floats: there is no exact mass, use density()")
+        raise Misuse(f"{self.name} draws floats and has no exact mass; use density()")
 
     # -- the client's side
 
@@ -97,7 +100,7 @@ class Randomizer(ABC):
                 len(values), entropy, lambda rows: self.domain.snap(values[rows], clamp=clamp)
             )
         except Misuse:
-            self.domain.snap(values, clamp=clamp)  # names the place in the whole input
+            self.domain.snap(values, clamp=clamp)  # the error names the row in the whole input
             raise
 
     def respond(self, points: Points, entropy: Entropy) -> Reports:
@@ -114,7 +117,7 @@ class Randomizer(ABC):
         return reports
 
     def respond_one(self, point: tuple[int, ...], entropy: Entropy) -> tuple[Any, ...]:
-        """Return the report of one lattice point; exact mechanisms do it without arrays."""
+        """Return the report of one lattice point; exact mechanisms use no arrays for it."""
         return tuple(self.respond(np.array([point], dtype=np.int64), entropy)[0].tolist())
 
     def randomize_one(self, value: Any, entropy: Entropy) -> tuple[Any, ...]:
@@ -126,13 +129,17 @@ class Randomizer(ABC):
 
     @abstractmethod
     def _respond(self, points: Points, entropy: Entropy) -> Reports:
-        """Return one report per point of a chunk that is known to be on the lattice."""
+        """Return one report per point of a chunk; all points are on the lattice."""
 
     def _check_points(self, points: Points) -> None:
         if points.ndim != 2 or points.shape[1] != self.domain.dimension:
-            raise Misuse(f"points must be (n, {self.domain.dimension}), got {points.shape}")
+            raise Misuse(
+                f"points must have the shape (n, {self.domain.dimension}), got {points.shape}"
+            )
         if not np.issubdtype(points.dtype, np.integer):
-            raise Misuse(f"points are integers of the lattice, got {points.dtype}; snap() values")
+            raise Misuse(
+                f"points must be integers of the lattice, got {points.dtype}; snap() values first"
+            )
         if not self.domain.holds(points):
             raise Misuse("points must lie on the lattice of the domain; snap() the values first")
 
@@ -153,7 +160,7 @@ class Randomizer(ABC):
     @property
     def high(self) -> Points:
         """Return the largest value of each number of a report."""
-        raise Misuse(f"{self.name} reports floats, which have no fixed range")
+        raise Misuse(f"{self.name} reports are floats, which have no fixed range")
 
     @property
     def report_bits(self) -> int:
@@ -166,21 +173,21 @@ class Randomizer(ABC):
     @property
     @abstractmethod
     def decodes(self) -> tuple[Decode, ...]:
-        """Return the ways in which `estimate` can read a report, the usual one first."""
+        """Return the decoders that `estimate` can use, the default first."""
 
     @property
     def plain_decodes(self) -> tuple[Decode, ...]:
-        """Return the ways that read each report by itself."""
+        """Return the decoders that take each report by itself."""
         return tuple(how for how in self.decodes if how not in LEARNED)
 
     @property
     def learns(self) -> tuple[Decode, ...]:
-        """Return the ways that read a report by the whole batch, where cells are fine enough."""
+        """Return the decoders that use the whole batch; none where cells would be too coarse."""
         return LEARNED if self.domain.dimension <= DIMENSIONS else ()
 
     @property
     def near(self) -> Near | None:
-        """Return the branch that tells something, if it is uniform on a box of reports."""
+        """Return the branch that depends on the value, if it is uniform on a box of reports."""
         return None
 
     def estimate(
@@ -188,23 +195,23 @@ class Randomizer(ABC):
     ) -> Any:
         """Return estimates in the user's units.
 
-        `unbiased` is right on average; `project` is the nearest place of the domain to the raw
-        report; `raw` takes the report as it is; `median` is the median of where the value can
-        have been if all places were equally likely before. `learned` and `learned-mean` are its
-        median and mean if people are spread as the whole batch shows, starting from the prior if
-        there is one; a batch too small to learn from is read by the prior, or plainly.
+        `unbiased` is right on average; `project` is the place of the domain nearest to the raw
+        report; `raw` takes the report as it is; `median` is the posterior median of the value
+        under an even prior. `learned` and `learned-mean` are the posterior median and mean under
+        the density of people that the whole batch shows, starting from the prior if there is
+        one. A batch too small to learn from is decoded by the prior, or each report by itself.
         """
         reports, how = self._check_reports(reports), self._check_decode(how)
         if prior is not None and how not in LEARNED:
-            raise Misuse(f"a prior is used by {' and '.join(LEARNED)} only, not by {how}")
+            raise Misuse(f"only the decoders {' and '.join(LEARNED)} use a prior, not {how}")
         if how in LEARNED:
-            places = read(self, reports, mean=how == LEARNED[1], prior=prior).places
+            places = decode_batch(self, reports, mean=how == LEARNED[1], prior=prior).places
             if places is not None:
                 return self._numeric.from_unit(places)
-        return self._numeric.from_unit(self._decode(self._frame(reports), self.plainly(how)))
+        return self._numeric.from_unit(self._decode(self._frame(reports), self.plain_decode(how)))
 
-    def plainly(self, how: Decode) -> Decode:
-        """Return how to read a report by itself where the batch cannot help."""
+    def plain_decode(self, how: Decode) -> Decode:
+        """Return the decoder to use where the batch does not help."""
         if how not in LEARNED:
             return how
         return "median" if "median" in self.decodes else self.decodes[0]
@@ -218,16 +225,18 @@ class Randomizer(ABC):
     def _check_decode(self, how: Decode | None) -> Decode:
         how = how or self.decode
         if how not in self.decodes:
-            raise Misuse(f"{self.name} is read by {' | '.join(self.decodes)} here, not {how!r}")
+            raise Misuse(
+                f"{self.name} reports are decoded by {' | '.join(self.decodes)} here, got {how!r}"
+            )
         return how
 
     def _frame(self, reports: Reports) -> Floats:
         """Return reports in the frame in which `_decode` works."""
-        raise NotImplementedError(f"{self.name} reads {reports.shape} reports otherwise")
+        raise NotImplementedError(f"{self.name} decodes {reports.shape} reports in `estimate`")
 
     def _decode(self, reports: Floats, how: Decode) -> Floats:
         """Return places of the unit ball for reports in the frame."""
-        raise NotImplementedError(f"{self.name} reads {reports.shape} reports by {how} otherwise")
+        raise NotImplementedError(f"{self.name} decodes {reports.shape} reports by {how} elsewhere")
 
     @property
     def _numeric(self) -> Box | Ball:
@@ -240,11 +249,11 @@ class Randomizer(ABC):
     def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Return the mean of |estimate - value|^power for a value uniform on the domain.
 
-        In the unit of the domain (metres for a geographic box). In closed form where there is
-        one, else by a fixed quadrature that is good to about 0.3 %. If values are uniform there
-        is nothing to learn: the learned decodes are given the error of the plain one.
+        In the unit of the domain (metres for a geographic box), by a closed form where there is
+        one, else by a fixed quadrature that is accurate to about 0.3 %. For uniform values the
+        batch holds nothing to learn, so a learned decoder has the error of the plain one.
         """
-        how = self.plainly(self._check_decode(how))
+        how = self.plain_decode(self._check_decode(how))
         if how == "unbiased" and power == 2:
             d = self._numeric.dimension
             spread = LatticeBall(self._numeric.p, d).spread
@@ -253,7 +262,7 @@ class Randomizer(ABC):
 
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Return the largest mean of |estimate - value|^power over values of the domain."""
-        how = self.plainly(self._check_decode(how))
+        how = self.plain_decode(self._check_decode(how))
         ball = self._numeric
         if how == "unbiased" and power == 2:
             return max(map(self.squared_error, extremes(ball.dimension, ball.p)))
@@ -274,15 +283,15 @@ class Randomizer(ABC):
         In closed form, and linear in the squared coordinates of the place, so that its mean and
         its maximum over the domain are its values at a few places.
         """
-        raise Misuse(f"{self.name} has no unbiased estimate, so none at {place}")
+        raise Misuse(f"{self.name} has no unbiased estimate, so no squared error at {place}")
 
     def _nodes(self, size: int) -> tuple[Floats, Floats]:
-        """Return places of the unit ball and, beside each, the draws that `_outcomes` takes."""
+        """Return places of the unit ball and, for each, the draws that `_outcomes` takes."""
         ball = self._numeric
         return evenly(size, dimension=ball.dimension, p=ball.p, extra=self._draws)
 
     def _draws_at(self, size: int) -> Floats:
-        """Return about so many draws for one place; `_nodes` spreads fewer over each of many."""
+        """Return about `size` draws for one place; `_nodes` spreads them over many places."""
         return self._nodes(size)[1]
 
     def _mean_errors(self, places: Floats, draws: Floats, how: Decode, power: int) -> Floats:
@@ -295,24 +304,24 @@ class Randomizer(ABC):
 
     @property
     def _draws(self) -> int:
-        """Return how many uniforms a report takes."""
+        """Return how many uniforms one report takes."""
         return self.domain.dimension + 1
 
     def _outcomes(self, places: Floats, draws: Floats) -> list[tuple[float, Floats]]:
-        """Return weighted reports in the frame: what the mechanism does, branch by branch."""
-        raise NotImplementedError(f"{self.name} does not predict {places.shape}, {draws.shape}")
+        """Return the weight of each branch of the mechanism, and its reports in the frame."""
+        raise NotImplementedError(f"{self.name} has no branches at {places.shape}, {draws.shape}")
 
     # -- parameters
 
     def params(self) -> dict[str, Any]:
-        """Return plain data from which `from_params` makes an equal object."""
-        made: Any = self  # every mechanism is a dataclass
-        given = {field.name: getattr(self, field.name) for field in fields(made)}
-        return {"name": self.name, **{name: _plain(value) for name, value in given.items()}}
+        """Return plain data from which `from_params` builds an equal object."""
+        mechanism: Any = self  # every mechanism is a dataclass
+        values = {field.name: getattr(self, field.name) for field in fields(mechanism)}
+        return {"name": self.name, **{name: _plain(value) for name, value in values.items()}}
 
 
 def _plain(value: Any) -> Any:
-    """Return a parameter as JSON has it: domains and parts by their own parameters."""
+    """Return a parameter as JSON data: domains and parts by their own parameters."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, tuple):
@@ -321,41 +330,47 @@ def _plain(value: Any) -> Any:
 
 
 def check_epsilon(epsilon: float) -> float:
-    """Return a budget as a float, or say why it is none."""
+    """Return a budget as a float, or raise `Misuse`."""
     number = float(epsilon) if is_number(epsilon) else math.nan
     if not (math.isfinite(number) and number > 0):
-        raise Misuse(f"epsilon must be a number above 0, got {epsilon!r}")
+        raise Misuse(f"`epsilon` must be a number above 0, got {epsilon!r}")
     if number > LARGEST_EPSILON:
-        raise Misuse(f"epsilon {epsilon} protects nothing; ask for at most {LARGEST_EPSILON:g}")
+        raise Misuse(
+            f"`epsilon` must be at most {LARGEST_EPSILON:g}, got {epsilon}: more protects nothing"
+        )
     return number
 
 
 def is_number(value: object) -> bool:
-    """Return whether this is a real number, of Python's or of numpy's; a truth value is none."""
+    """Return whether this is a real number of Python or numpy; a bool is not one."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _check_entropy(entropy: object) -> None:
     if not isinstance(entropy, Entropy):
         raise Misuse(
-            f"randomness comes from coatcheck.entropy: system() for people, seeded(n) for a "
-            f"simulation; not from a {type(entropy).__name__}"
+            f"`entropy` must come from coatcheck.entropy, system() for people or seeded(n) for a "
+            f"simulation, got a {type(entropy).__name__}"
         )
 
 
 def check_goal(goal: str) -> None:
-    """Say which goals there are unless this is one."""
+    """Raise `Misuse` unless this is a goal."""
     if goal not in GOALS:
         raise Misuse(f"a goal is one of {' | '.join(GOALS)}, got {goal!r}")
 
 
-# HOUSE-DOC randomizers.mixing: 'The coin that decides between truth and noise, computed in integers on the private side.\n\nA mechanism answers from a cap of `cap` lattice points with probability heads / 2^64, otherwise\nfrom all `whole` points. A point of the cap is then 1 + heads whole / ((2^64 - heads) cap) times\nas likely as one outside, and `heads` is the largest integer that keeps this at most e^ε.\n'
+# -- the coin that chooses between the cap and everywhere, computed in integers
+#
+# A mechanism answers from a cap of `cap` lattice points with probability heads / 2^64, otherwise
+# from all `whole` points. A point of the cap is then 1 + heads whole / ((2^64 - heads) cap) times
+# as likely as one outside it, and `heads` is the largest integer that keeps this at most e^ε.
 TOSSES: Final = 1 << 64
 _BITS: Final = 160  # of the fraction of e^ε; far below the 2^-64 of the coin
 
 
 def exp_below(epsilon: float) -> Fraction:
-    """Return a rational number at most e^epsilon, and closer to it than the coin can tell."""
+    """Return a rational number at most e^epsilon, closer to it than the coin can resolve."""
     exponent = Fraction(epsilon)
     term = total = 1 << _BITS
     order = 0
@@ -379,31 +394,32 @@ def heads_for(epsilon: float, *, cap: int, whole: int) -> int:
 
 def spent(heads: int, *, cap: int, whole: int) -> float:
     """Return an upper bound on ln(1 + heads whole / ((2^64 - heads) cap)), within a few ulp."""
-    if heads == 0:  # also where a cap is too small to count, and `cap` is 0
+    if heads == 0:  # as where a cap is too small to count and `cap` is 0
         return 0.0
     excess = Fraction(heads * whole, (TOSSES - heads) * cap)
     return math.log1p(float(excess)) * (1 + 4 * 2.0**-52)
 
 
-def above(ratio: Fraction) -> float:
-    """Return the smallest convenient float that is at least this ratio."""
+def float_above(ratio: Fraction) -> float:
+    """Return a float that is at least this ratio, by at most one ulp more."""
     near = float(ratio)
     return near if Fraction(near) >= ratio else math.nextafter(near, math.inf)
 
 
 def counted_law(epsilon: float, *, cap: int, whole: int) -> TwoLevel:
-    """Return the law of caps of so many of all reports, told apart as well as that allows.
+    """Return the law of caps of `cap` of `whole` reports that overlap as little as they can.
 
-    Two of them miss each other in at most all of one, or in all that the other leaves.
+    The part of one cap outside another is at most the whole cap, and at most all reports outside
+    the other.
     """
     if cap == whole:
         return TwoLevel(epsilon=0.0, cap=1.0, apart=0.0, kernel=1.0)
     heads = heads_for(epsilon, cap=cap, whole=whole)
-    one = Fraction(TOSSES - heads, TOSSES * whole)
+    each = Fraction(TOSSES - heads, TOSSES * whole)
     return TwoLevel(
         epsilon=min(spent(heads, cap=cap, whole=whole), epsilon),
-        cap=above(cap * one),
-        apart=above(min(cap, whole - cap) * one),
+        cap=float_above(cap * each),
+        apart=float_above(min(cap, whole - cap) * each),
         reached=cap == 1,
     )
 
@@ -411,16 +427,16 @@ def counted_law(epsilon: float, *, cap: int, whole: int) -> TwoLevel:
 class MixedResponse(Randomizer):
     """A mechanism that answers from a value's cap with probability β, else from everywhere.
 
-    The law here is that of caps which are told apart as well as their sizes allow; mechanisms
-    whose caps always overlap say more.
+    The law here is for caps that overlap as little as their sizes allow; a mechanism whose caps
+    always overlap overrides it with a smaller one.
     """
 
-    _disjoint: ClassVar[bool] = True  # whether caps of one report each are known to be
+    _disjoint: ClassVar[bool] = True  # whether caps of one report each are disjoint
 
     @property
     @abstractmethod
     def _counts(self) -> tuple[int, int]:
-        """Return how many reports a cap has, and how many there are."""
+        """Return how many reports a cap has, and how many reports there are."""
 
     @cached_property
     def heads(self) -> int:

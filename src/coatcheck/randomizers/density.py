@@ -1,10 +1,11 @@
-"""Where people are, estimated from their noisy reports alone.
+"""Estimates the density of people from their noisy reports, and decodes reports under it.
 
-The domain is cut into cells. A channel says how likely each bin of reports is from each cell, by
-the mechanism's own law; expectation maximisation with a little smoothing (EMS, as square wave's
-server does) then finds the share of people in each cell that explains the batch best. Everything
-here is computed from reports, so it costs no privacy. It depends on the batch as a set: the order
-of the reports changes nothing.
+The domain is cut into cells. A channel gives the probability of each bin of reports from each
+cell, by the mechanism's own law. Expectation maximisation with a little smoothing (EMS, as in the
+server of square wave) finds the shares of people in the cells that explain the batch best;
+`decode_batch` then estimates each value under that density. Everything here is computed from
+reports, so it costs no privacy. It depends on the batch as a set: the order of reports changes
+nothing.
 """
 
 import math
@@ -20,10 +21,11 @@ from coatcheck.domains import Ball, Box, Categories, Floats, Points
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 
-# HOUSE-DOC randomizers.cells: 'The cells that a domain is cut into where a density of people is counted.'
+# -- the cells of a domain, in which people are counted
+
 _WITHIN: Final = 8  # places along an axis of a cell over which a law is averaged
 _SMOOTHING: Final = 0.1
-_FEW_CELLS: Final = 64  # so few parts need no smoothing: every report speaks of them
+_FEW_CELLS: Final = 64  # with no more cells each gets many reports and needs no smoothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +33,10 @@ class Cells:
     """The cells of a domain.
 
     Attributes:
-        domain: what is cut.
+        domain: the domain that is cut.
         axes: for each axis the lattice points at which a law is averaged, (cells, places).
-        inside: which cells of the whole grid lie in the domain.
-        blocks: along each axis how many cells in a row no report can tell apart.
+        inside: which cells of the whole grid are in the domain.
+        blocks: for each axis how many neighbouring cells no report can distinguish.
     """
 
     domain: Box | Ball | Categories
@@ -46,9 +48,9 @@ class Cells:
     def of(
         cls, domain: Box | Ball | Categories, *, most: int, whole: tuple[int, ...] = ()
     ) -> "Cells":
-        """Cut a domain into at most about so many cells, as near to squares as they can be.
+        """Cut a domain into at most about `most` cells, as close to squares as possible.
 
-        `whole` says into how many parts a mechanism cuts each axis, so that cells divide those.
+        `whole` is the number of parts into which a mechanism cuts each axis; cells divide those.
         """
         if isinstance(domain, Categories):
             count = len(domain.labels)
@@ -72,7 +74,7 @@ class Cells:
 
     @cached_property
     def points(self) -> Points:
-        """One lattice point of each cell of the domain, its middle: (m, d)."""
+        """The lattice point in the middle of each cell of the domain: (m, d)."""
         middles = [axis[:, axis.shape[1] // 2] for axis in self.axes]
         grid = np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1)
         points: Points = grid[self.inside]
@@ -89,12 +91,12 @@ class Cells:
 
     @property
     def even(self) -> Floats:
-        """The density of people who are as likely to be anywhere."""
+        """The density of people who are equally likely to be anywhere."""
         count = int(self.inside.sum())
         return np.full(count, 1 / count)
 
     def count(self, points: Points, weights: Floats | None = None) -> Floats:
-        """Return how much weight of lattice points falls into each cell; nothing falls outside."""
+        """Return the weight of the lattice points in each cell; every point belongs to a cell."""
         index = [
             np.clip(np.searchsorted(axis[:, 0], column, side="right") - 1, 0, len(axis) - 1)
             for axis, column in zip(self.axes, points.T, strict=True)
@@ -105,9 +107,9 @@ class Cells:
         return np.asarray(held, dtype=np.float64)
 
     def smooth(self, density: Floats) -> Floats:
-        """Return a density of which a little went over to each neighbouring cell.
+        """Return a density of which each cell has passed a little to its neighbours.
 
-        Cells that no report can tell apart stay alike; a few large ones are left as they are.
+        Cells that no report can distinguish stay equal; a few large cells are not smoothed.
         """
         apart = self.inside.size // math.prod(self.blocks or (1,))
         if isinstance(self.domain, Categories) or apart <= _FEW_CELLS:
@@ -120,12 +122,12 @@ class Cells:
         for axis, block in enumerate(self.blocks):
             whole = np.repeat(whole / block, block, axis=axis)
         moved = whole / self._blurred
-        found: Floats = moved[self.inside]
-        return np.asarray(found / found.sum())
+        smoothed: Floats = moved[self.inside]
+        return np.asarray(smoothed / smoothed.sum())
 
     @cached_property
     def _blurred(self) -> Floats:
-        """Return what of an even density stays, so that the border keeps what it cannot give."""
+        """Return what an even density becomes, to correct for cells at the border."""
         if math.prod(self.blocks) > 1:
             small = _blur(
                 np.ones([n // b for n, b in zip(self.inside.shape, self.blocks, strict=True)])
@@ -157,18 +159,18 @@ def _blur(grid: Floats) -> Floats:
 _FEW: Final = 1_200  # cells below `_LOUD`
 _MANY: Final = 2_304
 _LINE: Final = 512  # cells of a line
-_LOUD: Final = 4.0  # the local ε from which finer cells are worth their time
+_LOUD: Final = 4.0  # the local ε from which finer cells are worth the time
 _PAIRS: Final = 1 << 17  # of a report and a place at a time
 _MOST_NAMES: Final = 1 << 16
 _STEPS: Final = 800
-_STILL: Final = 0.002  # in nats of the whole batch: a step that gains less is the last
-_EVEN_SHARE: Final = 0.01  # of a prior, so that no place is ever thought impossible
+_STILL: Final = 0.002  # nats of the whole batch: a step that gains less is the last
+_EVEN_SHARE: Final = 0.01  # mixed into a prior, so that no place is impossible
 
 Bins = NDArray[np.intp]
 
 
 class Mechanism(Protocol):
-    """What is needed of a randomizer; its contract says what each is."""
+    """The part of the randomizer contract that this file needs."""
 
     @property
     def domain(self) -> Any:
@@ -188,7 +190,7 @@ class Mechanism(Protocol):
 
     @property
     def near(self) -> "Near | None":
-        """Return the branch that tells something, if it is uniform on a box of reports."""
+        """Return the branch that depends on the value, if it is uniform on a box of reports."""
 
     def density(self, reports: Any, points: Points) -> Floats:
         """Return how likely each report is from each point."""
@@ -196,10 +198,10 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True)
 class Near:
-    """The branch of a mechanism that tells something: uniform on a box of reports.
+    """The branch of a mechanism that depends on the value: uniform on a box of reports.
 
     With probability `mixing` a report is uniform within `reach` of `centers(point)` along each
-    axis, else between the least and the largest report.
+    axis, else uniform between the least and the largest report.
     """
 
     mixing: float
@@ -220,17 +222,17 @@ class BoxChannel:
 
     def forward(self, density: Floats) -> Floats:
         """Return how likely each bin is if people are spread like this."""
-        found = density.reshape([matrix.shape[1] for matrix in self.near])
+        odds = density.reshape([matrix.shape[1] for matrix in self.near])
         for axis, matrix in enumerate(self.near):
-            found = np.moveaxis(np.tensordot(matrix, found, axes=(1, axis)), 0, axis)
-        return self.mixing * found.ravel() + (1 - self.mixing) * self._anywhere
+            odds = np.moveaxis(np.tensordot(matrix, odds, axes=(1, axis)), 0, axis)
+        return self.mixing * odds.ravel() + (1 - self.mixing) * self._anywhere
 
     def backward(self, weights: Floats) -> Floats:
         """Return for each cell the sum of weights over bins, times the odds of each bin."""
-        found = weights.reshape([matrix.shape[0] for matrix in self.near])
+        sums = weights.reshape([matrix.shape[0] for matrix in self.near])
         for axis, matrix in enumerate(self.near):
-            found = np.moveaxis(np.tensordot(matrix, found, axes=(0, axis)), 0, axis)
-        return self.mixing * found.ravel() + (1 - self.mixing) * float(self._anywhere @ weights)
+            sums = np.moveaxis(np.tensordot(matrix, sums, axes=(0, axis)), 0, axis)
+        return self.mixing * sums.ravel() + (1 - self.mixing) * float(self._anywhere @ weights)
 
     def likely(self, bins: Bins) -> Floats:
         """Return how likely these bins are from each cell: (bins, cells)."""
@@ -270,42 +272,45 @@ class DenseChannel:
 Channel = BoxChannel | DenseChannel
 
 
-def cells_for(made: Mechanism) -> Cells:
-    """Return cells that are as fine as the reports of a mechanism can tell apart."""
-    most = _MANY if made.epsilon >= _LOUD else _FEW
-    if made.near is None:
+def cells_for(mechanism: Mechanism) -> Cells:
+    """Return cells that are as fine as the reports of a mechanism can distinguish."""
+    most = _MANY if mechanism.epsilon >= _LOUD else _FEW
+    if mechanism.near is None:
         most //= 2  # the whole matrix is needed
-    if made.domain.dimension == 1:
+    if mechanism.domain.dimension == 1:
         most = _LINE
-    grid = made.near is not None and made.near.reach == 0
-    whole = tuple((made.high - made.low + 1).tolist()) if grid else ()
-    return Cells.of(made.domain, most=most, whole=whole)
+    grid = mechanism.near is not None and mechanism.near.reach == 0
+    whole = tuple((mechanism.high - mechanism.low + 1).tolist()) if grid else ()
+    return Cells.of(mechanism.domain, most=most, whole=whole)
 
 
-def channel_of(made: Mechanism, cells: Cells) -> BoxChannel | None:
-    """Return the channel of a mechanism whose branches are boxes; none of another."""
-    if made.near is None:
+def channel_of(mechanism: Mechanism, cells: Cells) -> BoxChannel | None:
+    """Return the channel of a mechanism whose branches are boxes; None for any other."""
+    if mechanism.near is None:
         return None
     matrices, shares = [], []
     for axis, places in enumerate(cells.axes):
-        edges = _edges(made, cells, axis)
-        points = np.repeat(places.reshape(-1, 1), made.domain.dimension, axis=1)
-        centers = made.near.centers(points)[:, axis].reshape(places.shape)
-        low, high = centers - made.near.reach, centers + made.near.reach
+        edges = _edges(mechanism, cells, axis)
+        points = np.repeat(places.reshape(-1, 1), mechanism.domain.dimension, axis=1)
+        centers = mechanism.near.centers(points)[:, axis].reshape(places.shape)
+        low, high = centers - mechanism.near.reach, centers + mechanism.near.reach
         shared = np.minimum(edges[1:, None, None], high + 1) - np.maximum(
             edges[:-1, None, None], low
         )
         matrices.append((np.maximum(shared, 0) / (high + 1 - low)).mean(axis=2))
         shares.append(np.diff(edges) / (edges[-1] - edges[0]))
-    return BoxChannel(made.near.mixing, tuple(matrices), tuple(shares))
+    return BoxChannel(mechanism.near.mixing, tuple(matrices), tuple(shares))
 
 
-def binned(made: Mechanism, reports: Any, cells: Cells) -> tuple[Channel, Bins]:
+def binned(mechanism: Mechanism, reports: Any, cells: Cells) -> tuple[Channel, Bins]:
     """Return the channel for a batch, and the bin of each report."""
-    boxes = channel_of(made, cells)
-    if len(reports) and not ((made.low <= reports) & (reports <= made.high)).all():
-        raise Misuse("there are reports that the mechanism does not give from any place")
-    edges = [_edges(made, cells, min(axis, len(cells.axes) - 1)) for axis in range(len(made.low))]
+    boxes = channel_of(mechanism, cells)
+    if len(reports) and not ((mechanism.low <= reports) & (reports <= mechanism.high)).all():
+        raise Misuse("some reports are impossible: the mechanism does not give them from any place")
+    edges = [
+        _edges(mechanism, cells, min(axis, len(cells.axes) - 1))
+        for axis in range(len(mechanism.low))
+    ]
     index = [
         np.searchsorted(ends, column, side="right") - 1
         for ends, column in zip(edges, reports.T, strict=True)
@@ -313,31 +318,31 @@ def binned(made: Mechanism, reports: Any, cells: Cells) -> tuple[Channel, Bins]:
     which = np.ravel_multi_index(tuple(index), [len(ends) - 1 for ends in edges])
     if boxes is not None:
         return boxes, which
-    # A bin stands for the least of its reports, whatever the order in which they came.
+    # The least report of a bin represents it, so the order of the reports does not matter.
     order = np.lexsort((*reports.T[::-1], which))
     _, first, where = np.unique(which[order], return_index=True, return_inverse=True)
     bins = np.empty_like(which)
     bins[order] = where
-    return DenseChannel(_rows(made, reports[order[first]], cells.points)), bins
+    return DenseChannel(_rows(mechanism, reports[order[first]], cells.points)), bins
 
 
-def _edges(made: Mechanism, cells: Cells, axis: int) -> Points:
+def _edges(mechanism: Mechanism, cells: Cells, axis: int) -> Points:
     """Return where the bins of reports along an axis begin, and where the last one ends."""
-    low, high = int(made.low[axis]), int(made.high[axis]) + 1
+    low, high = int(mechanism.low[axis]), int(mechanism.high[axis]) + 1
     most = len(cells.axes[axis])
-    if len(made.low) < len(cells.axes):  # the numbers of a report are no coordinates
+    if len(mechanism.low) < len(cells.axes):  # the numbers of a report are not coordinates
         most = _MOST_NAMES
     count = min(high - low, most)
     return np.asarray(np.rint(np.linspace(low, high, count + 1)), dtype=np.int64)
 
 
-def _rows(made: Mechanism, reports: Any, points: Points) -> Floats:
+def _rows(mechanism: Mechanism, reports: Any, points: Points) -> Floats:
     rows = np.empty((len(reports), len(points)))
     size = max(1, _PAIRS // len(points))
     for start in range(0, len(reports), size):
         some = reports[start : start + size]
         pairs = np.repeat(some, len(points), axis=0), np.tile(points, (len(some), 1))
-        rows[start : start + size] = made.density(*pairs).reshape(len(some), -1)
+        rows[start : start + size] = mechanism.density(*pairs).reshape(len(some), -1)
     return np.asarray(rows / np.maximum(rows.max(axis=1, keepdims=True), 1e-300))
 
 
@@ -347,7 +352,7 @@ def _rows(made: Mechanism, reports: Any, points: Points) -> Floats:
 def learn(channel: Channel, counts: Floats, cells: Cells, start: Floats) -> Floats:
     """Return the share of people in each cell that explains the counts of the bins best.
 
-    What is smoothed is the ratio to `start`, so that a prior keeps its edges.
+    The ratio to `start` is smoothed, so that a prior keeps its edges.
     """
     total = counts.sum()
     shares = counts / total
@@ -366,10 +371,10 @@ def learn(channel: Channel, counts: Floats, cells: Cells, start: Floats) -> Floa
 
 
 def gained(channel: Channel, bins: Bins, cells: Cells, start: Floats) -> float:
-    """Return how much better than `start` half of a batch explains the other, in nats.
+    """Return by how many nats half of a batch explains the other half better than `start`.
 
-    Both halves learn and both judge. They are drawn from the sorted batch by a fixed seed, so the
-    order of the reports changes nothing. Above 0 there is something to learn from.
+    Each half learns once and judges once. They are drawn from the sorted batch by a fixed seed, so
+    the order of the reports changes nothing. Above 0 there is something to learn.
     """
     count = len(channel.forward(start))
     first = seeded(len(bins)).uniforms(len(bins)) < 0.5
@@ -392,38 +397,43 @@ def never_zero(density: Floats, cells: Cells) -> Floats:
     return np.asarray((1 - _EVEN_SHARE) * density / density.sum() + _EVEN_SHARE * cells.even)
 
 
-# HOUSE-DOC randomizers.reading: 'Reading a batch of reports by the density of people that the batch itself shows.\n\nEach report is read as the median (or the mean) of where its value can have been, if people are\nspread as all reports together say. It is an estimator of the batch: permuted reports get permuted\nestimates, and the same batch always gets the same ones. A batch that is too small to learn from\nis read plainly, and so is a grid of a few large cells; `Reading.words` says so.\n'
+# -- decoding a batch by the density that the batch itself shows
+#
+# The estimate of a report is the posterior median (or mean) of its value, under the density of all
+# reports together. It is an estimator of the batch: permuted reports get permuted estimates, and
+# the same batch always gets the same ones. In a batch too small to learn from, and with a grid of a
+# few large cells, each report is decoded by itself; `DecodedBatch.words` says which.
 LEARNED: Final = ("learned", "learned-mean")
-"""Ways to read that look at the whole batch: by the median, which makes the mean distance small,
-and by the mean, which makes the mean squared distance small."""
-DIMENSIONS: Final = 3  # beyond, cells are too coarse to say anything
-_PARTS: Final = 9  # of a grid: with fewer, a learned reading can be worse than a plain one
+"""Decoders that use the whole batch: by the median, which minimises the mean distance, and by the
+mean, which minimises the mean squared distance."""
+DIMENSIONS: Final = 3  # with more, cells are too coarse to say anything
+_PARTS: Final = 9  # cells of a grid: with fewer, a learned decoder can be worse than a plain one
 _ENOUGH: Final = 2.0  # nats by which half of a batch must explain the other better
 _ROUNDS: Final = 8  # of Weiszfeld's iteration
 _CHUNK: Final = 1 << 18  # pairs of a bin and a cell at a time
 
 
 class Weights(Protocol):
-    """A prior, as far as reading needs it."""
+    """The part of a prior that decoding needs."""
 
     def on(self, cells: Cells) -> Floats:
         """Return its weight in each cell."""
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """How a batch was read.
+class DecodedBatch:
+    """A batch, decoded by the density of people that it shows.
 
     Attributes:
         places: one per report on the unit ball, (n, d); on categories the position of a label,
-            (n, 1). None if a report by itself is to be read plainly: the batch was too small to
-            learn from, there was no prior, and the mechanism has a formula for even people.
-        density: the share of people in each cell by which reports were read.
+            (n, 1). None if each report should be decoded by itself: the batch was too small to
+            learn from, there was no prior, and the mechanism has a formula for an even density.
+        density: the share of people in each cell under which reports were decoded.
         cells: the cells.
-        gain: in nats, how much better half of the batch explains the other half than the prior
-            (people spread evenly if there is none) does.
+        gain: by how many nats half of the batch explains the other half better than the prior
+            (or an even density) does.
         learned: whether that was enough to learn from.
-        given: whether there was a prior.
+        has_prior: whether there was a prior.
     """
 
     places: Floats | None
@@ -431,90 +441,90 @@ class Reading:
     cells: Cells
     gain: float
     learned: bool
-    given: bool
+    has_prior: bool
 
     @property
     def words(self) -> str:
-        """Say how the batch was read."""
+        """Return in words how the batch was decoded."""
         if self.learned:
-            return "read by the density of people that the reports themselves show"
-        if self.given:
-            return "too few reports to learn where people are; read by the prior alone"
-        return "too few reports, or cells, to learn where people are; each was read by itself"
+            return "decoded by the density of people that the reports themselves show"
+        if self.has_prior:
+            return "too few reports to learn where people are; decoded by the prior alone"
+        return "too few reports, or cells, to learn where people are; each was decoded by itself"
 
 
-def read(
-    made: Mechanism,
+def decode_batch(
+    mechanism: Mechanism,
     reports: Any,
     *,
     mean: bool = False,
     prior: Weights | None = None,
-    known: bool = False,
-) -> Reading:
-    """Read a batch by the density that it shows, starting from a prior if there is one.
+    prior_is_exact: bool = False,
+) -> DecodedBatch:
+    """Decode a batch by the density that it shows, starting from a prior if there is one.
 
-    If the prior is `known` to be right, nothing is learned besides.
+    Nothing is learned from the batch if the prior is exact.
     """
-    cells, given = cells_for(made), prior is not None
+    cells, has_prior = cells_for(mechanism), prior is not None
     start = cells.even if prior is None else never_zero(prior.on(cells), cells)
     if len(reports) == 0:
-        return Reading(None, start, cells, gain=-np.inf, learned=False, given=given)
-    channel, bins = binned(made, reports, cells)
-    gain = -np.inf if known else gained(channel, bins, cells, start)
-    learned = gain > _ENOUGH and (given or not too_coarse(made))
+        return DecodedBatch(None, start, cells, gain=-np.inf, learned=False, has_prior=has_prior)
+    channel, bins = binned(mechanism, reports, cells)
+    gain = -np.inf if prior_is_exact else gained(channel, bins, cells, start)
+    learned = gain > _ENOUGH and (has_prior or not too_coarse(mechanism))
     density, places = start, None
     if learned:
         size = len(channel.forward(start))
         counts = np.bincount(bins, minlength=size).astype(np.float64)
         density = learn(channel, counts, cells, start)
-    if learned or given or made.near is None:
+    if learned or has_prior or mechanism.near is None:
         distinct, where = np.unique(bins, return_inverse=True)
         places = posterior(channel, distinct, cells, density, mean=mean)[where]
-    return Reading(places, density, cells, gain=gain, learned=learned, given=given)
+    return DecodedBatch(places, density, cells, gain=gain, learned=learned, has_prior=has_prior)
 
 
-def too_coarse(made: Mechanism) -> bool:
-    """Return whether reports name one of a few large cells, which tells too little of people."""
-    if isinstance(made.domain, Categories) or made.near is None or made.near.reach:
+def too_coarse(mechanism: Mechanism) -> bool:
+    """Return whether reports name one of a few large cells, too few to learn a density from."""
+    if isinstance(mechanism.domain, Categories) or mechanism.near is None or mechanism.near.reach:
         return False
-    return bool(np.prod(made.high - made.low + 1.0) < _PARTS)
+    return bool(np.prod(mechanism.high - mechanism.low + 1.0) < _PARTS)
 
 
 def posterior(
     channel: Channel, bins: Bins, cells: Cells, density: Floats, *, mean: bool = False
 ) -> Floats:
-    """Return where a report of each bin is read, on the unit ball; on categories, which label."""
+    """Return the estimate for each bin, on the unit ball; on categories, the label's position."""
     middle = _middle(cells, mean=mean)
-    found = np.empty((len(bins), cells.places.shape[1]))
+    estimates = np.empty((len(bins), cells.places.shape[1]))
     size = max(1, _CHUNK // len(density))
     for start in range(0, len(bins), size):
         rows = slice(start, start + size)
-        found[rows] = middle(_weights(channel, bins[rows], density))
-    return found
+        estimates[rows] = middle(_weights(channel, bins[rows], density))
+    return estimates
 
 
-def believed(
-    made: Mechanism, reports: Any, *, prior: Weights | None = None
+def batch_belief(
+    mechanism: Mechanism, reports: Any, *, prior: Weights | None = None
 ) -> tuple[Bins, Floats, Floats]:
-    """Return what a batch says of where each of its values can have been.
+    """Return the posterior of each value of a batch, under the density that it shows or a prior.
 
-    That is the kind of each report, (n,), how likely each kind makes each place, (kinds, m), and
-    the places on the unit ball, (m, d), under the density that the batch shows or the prior.
+    That is the kind of each report, (n,), the probability of each place given each kind,
+    (kinds, m), and the places on the unit ball, (m, d).
     """
-    found = read(made, reports, prior=prior)
-    channel, bins = binned(made, reports, found.cells)
+    decoded = decode_batch(mechanism, reports, prior=prior)
+    channel, bins = binned(mechanism, reports, decoded.cells)
     distinct, kinds = np.unique(bins, return_inverse=True)
-    return kinds.reshape(-1), _weights(channel, distinct, found.density), found.cells.places
+    return kinds.reshape(-1), _weights(channel, distinct, decoded.density), decoded.cells.places
 
 
 def _weights(channel: Channel, bins: Bins, density: Floats) -> Floats:
-    """Return how likely each cell is behind a report of each bin, (bins, cells)."""
+    """Return the posterior probability of each cell given each bin, (bins, cells)."""
     weights = channel.likely(bins) * density
     return np.asarray(weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300))
 
 
 def _middle(cells: Cells, *, mean: bool) -> Callable[[Floats], Floats]:
-    """Return what reads rows of weights on the cells as places."""
+    """Return the function from rows of weights on the cells to places."""
     places = cells.places
     if isinstance(cells.domain, Categories):
         return lambda weights: weights.argmax(axis=1)[:, None].astype(np.float64)
@@ -541,15 +551,15 @@ def _line_median(weights: Floats, places: Floats) -> Floats:
 def geometric_median(weights: Floats, places: Floats) -> Floats:
     """Return for each row of weights the place with the least mean distance (Weiszfeld).
 
-    A cell is no point: within it people are some way apart, which also keeps the iteration from
-    getting stuck on a middle.
+    People within a cell are some distance apart; taking that into account also keeps the iteration
+    from getting stuck at the middle of a cell.
     """
     span = np.ptp(places, axis=0)
     blur = float(np.prod(np.maximum(span, 1e-300)) / len(places)) ** (2 / places.shape[1]) / 16
     lengths = (places**2).sum(axis=1)
-    found = weights @ places
+    medians = weights @ places
     for _ in range(_ROUNDS):
-        squares = (found**2).sum(axis=1)[:, None] + lengths - 2 * found @ places.T
+        squares = (medians**2).sum(axis=1)[:, None] + lengths - 2 * medians @ places.T
         pull = weights / np.sqrt(np.maximum(squares, 0.0) + blur)
-        found = (pull @ places) / np.maximum(pull.sum(axis=1, keepdims=True), 1e-300)
-    return found
+        medians = (pull @ places) / np.maximum(pull.sum(axis=1, keepdims=True), 1e-300)
+    return medians

@@ -1,8 +1,8 @@
-"""What predicting an error needs: even nodes, the places where it is largest, and its minimum.
+"""Tools to predict errors: evenly spread nodes, places of extreme error, and a minimiser.
 
 Errors are averaged over fixed points instead of random draws: the additive recurrence of Roberts
 (2018) with the generalised golden ratio. It is deterministic, so a search over radii sees a
-smooth function, and accurate to about 1e-3 with a few thousand points.
+smooth function, and a few thousand points are accurate to about 1e-3.
 """
 
 import itertools
@@ -101,7 +101,7 @@ def extremes(dimension: int, p: float) -> list[Floats]:
 def box_median(lo: Floats, hi: Floats, gain: float) -> Floats:
     """Return the median, axis by axis, of a density 1 + gain on lo..hi and 1 elsewhere.
 
-    The marginal distribution function is piecewise linear, so the median is a formula.
+    The marginal distribution function is piecewise linear, so the median has a formula.
     """
     width = np.maximum(hi - lo, 1e-300)
     weight = gain * np.prod(width / 2, axis=1, keepdims=True)
@@ -113,10 +113,10 @@ def box_median(lo: Floats, hi: Floats, gain: float) -> Floats:
 
 
 def least(error: Callable[[float], float], low: float, high: float, *, looks: int) -> float:
-    """Return where a function of one variable was seen to be least.
+    """Return the argument at which a function of one variable is least, as far as the search sees.
 
-    Evenly spread looks come first; Brent's search then refines the lowest valley, and the second
-    one too if it is within a tenth.
+    It evaluates the function at `looks` evenly spread arguments; Brent's search then refines the
+    lowest valley, and also the second one if it is within a tenth.
     """
     from scipy import optimize  # noqa: PLC0415 - slow to import, and seldom needed
 
@@ -127,11 +127,11 @@ def least(error: Callable[[float], float], low: float, high: float, *, looks: in
     lowest = min(seen.values())
     for i in sorted(valleys, key=lambda i: values[i + 1])[:2]:
         if values[i + 1] - lowest <= 0.1 * abs(lowest):
-            found = optimize.minimize_scalar(
+            minimum = optimize.minimize_scalar(
                 error,
                 bounds=(nodes[max(i - 1, 0)], nodes[min(i + 1, looks - 1)]),
                 method="bounded",
                 options={"xatol": _CLOSE, "maxiter": 16},
             )
-            seen[float(found.x)] = float(found.fun)
+            seen[float(minimum.x)] = float(minimum.fun)
     return min(seen, key=seen.__getitem__)

@@ -1,7 +1,11 @@
-"""Grid response: tell one's cell, or any cell; on categories it is k-ary randomized response.
+"""Grid response: a report is the value's cell or any cell; k-ary response on categories.
 
-The domain is cut into cells, the report is the true cell with probability e^ε/(e^ε + m - 1).
-Few cells at a small ε (one cell costs nothing and says nothing), many at a large one.
+The domain is cut into m cells, and the report is the true cell with probability
+e^ε/(e^ε + m - 1). A small ε needs few cells (a single cell costs nothing and says nothing), a
+large ε many.
+
+The file begins with `Stairs`, the same idea on a line: a better unbiased estimate for Minkowski
+response.
 """
 
 import itertools
@@ -20,17 +24,24 @@ from coatcheck.domains import Box, Categories, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import TOSSES, Decode, MixedResponse, check_epsilon
-from coatcheck.randomizers.density import LEARNED, Near, Weights, read
+from coatcheck.randomizers.density import LEARNED, Near, Weights, decode_batch
 from coatcheck.randomizers.expected_error import box_median
 
-# HOUSE-DOC randomizers.stairs: 'Stairs: a better unbiased estimate of a report on a line.\n\nMinkowski response is read as y/β. Let s be how far a report y lies from the middle of its stair,\nwhere stairs are as wide as a cap and lie side by side. The mean of s over every cap is 0, and over\nall reports too, so (y - a s)/β is unbiased for every a. If the reports are a whole number of\nstairs its mean squared error at x is, with r the radius and t the distance of x from a middle,\n\n    [β r² + (1 - β)(1 + r)²]/(3β²) + x²(1/β - 1) - (2a - a²) r²/(3β²) + a t(2r - t)/β.\n'
+# -- stairs: a better unbiased estimate of a Minkowski response on a line
+#
+# Its plain estimate is y/β. Let s be the distance of a report y from the middle of its stair, where
+# stairs are as wide as a cap and lie side by side. The mean of s is 0 over every cap, and over all
+# reports too, so (y - a s)/β is unbiased for every a. If a whole number of stairs covers the
+# reports, its mean squared error at x is, with r the radius and t the distance of x from a middle,
+#
+#     [β r² + (1 - β)(1 + r)²]/(3β²) + x²(1/β - 1) - (2a - a²) r²/(3β²) + a t(2r - t)/β.
 _FINE: Final = 1_000  # steps of half a line: stairs then fit to a thousandth
 _SHARES: Final = 100
 
 
 @dataclass(frozen=True)
 class Stairs:
-    """The stairs of a mechanism on a line, by half its steps, its cap's reach, and its coin."""
+    """The stairs of a mechanism on a line, from half its steps, its reach and its coin."""
 
     half: int
     reach: int
@@ -50,20 +61,20 @@ class Stairs:
 
     @property
     def fit(self) -> bool:
-        """Return whether the reports are a whole number of stairs, but for rounding."""
+        """Return whether a whole number of stairs covers the reports, up to rounding."""
         left = 2 * (self.half + self.reach) + 1 - self._count * self._width
         return self._count > 1 and abs(left) <= self._count and self.half >= _FINE
 
     @cached_property
     def share(self) -> float:
-        """Return a: the one with the least error at the worst value; 0 if stairs do not fit."""
+        """Return the a of the least error at the worst value; 0 if stairs do not fit."""
         if not self.fit or self.mixing == 0:
             return 0.0
-        # Each value's error is convex in a, so the worst one is too: it falls, and then rises.
+        # The error of each value is convex in a, so the largest is too: it falls, then rises.
         return bisect_left(range(_SHARES), x=1, key=self._rises) / _SHARES
 
-    def read(self, reports: Floats) -> Floats:
-        """Return unbiased estimates of reports, both in units of half a line."""
+    def estimate(self, reports: Floats) -> Floats:
+        """Return unbiased estimates from reports, both in units of half a line."""
         if not self.share:
             return reports / self.mixing
         steps, width = np.rint(reports * self.half), self._width
@@ -81,8 +92,8 @@ class Stairs:
         beta, r = self.mixing, self._radius
         t = (1 - np.abs(x)) % (2 * r)  # the last middle is at 1
         noise = beta * r**2 + (1 - beta) * (1 + r) ** 2 - (2 * a - a * a) * r**2
-        found = noise / (3 * beta**2) + x**2 * (1 / beta - 1) + a * t * (2 * r - t) / beta
-        return np.asarray(found)
+        errors = noise / (3 * beta**2) + x**2 * (1 / beta - 1) + a * t * (2 * r - t) / beta
+        return np.asarray(errors)
 
     @property
     def worst(self) -> float:
@@ -96,7 +107,7 @@ class Stairs:
         return float(self._errors(places, self.share).mean())
 
     def _rises(self, step: int) -> bool:
-        """Tell whether the worst error is no smaller at the next a than at this one."""
+        """Return whether the worst error is no smaller at the next a than at this one."""
         return self._worst((step + 1) / _SHARES) >= self._worst(step / _SHARES)
 
     def _worst(self, a: float) -> float:
@@ -116,8 +127,8 @@ _MOST_CELLS: Final = 1 << 32
 class GridResponse(MixedResponse):
     """k-ary randomized response on the cells of a box, or on categories.
 
-    `cells` says how many there are along each axis of a box; categories are their own cells.
-    `search.tuned` finds the grid with the least predicted error.
+    `cells` is the number of cells along each axis of a box; categories are their own cells.
+    `tuned` searches the grid with the least predicted error.
     """
 
     name: ClassVar[str] = "grid"
@@ -125,14 +136,14 @@ class GridResponse(MixedResponse):
     domain: Box | Categories
     epsilon: float
     cells: tuple[int, ...] = ()
-    decode: Decode = None  # type: ignore[assignment] # None asks for the usual one
+    decode: Decode = None  # type: ignore[assignment] # None is the default
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
         if isinstance(self.domain, Categories):
             object.__setattr__(self, "cells", (len(self.domain.labels),))
         elif not isinstance(self.domain, Box):
-            raise Misuse(f"grid response works on a Box or on Categories, not on {self.domain}")
+            raise Misuse(f"a grid works on a Box or on Categories, not on {self.domain}")
         self._check_cells()
         object.__setattr__(self, "decode", self._check_decode(self.decode or self.decodes[0]))
 
@@ -141,11 +152,14 @@ class GridResponse(MixedResponse):
         if len(cells) != self.domain.dimension or not all(
             type(count) is int and count >= 1 for count in cells
         ):
-            raise Misuse(f"cells are one whole number per axis, at least 1, got {self.cells}")
+            raise Misuse(f"`cells` must be one whole number per axis, at least 1, got {self.cells}")
         if isinstance(self.domain, Box) and max(cells) > self.domain.steps:
-            raise Misuse(f"a grid cannot be finer than its lattice of {self.domain.steps} steps")
+            raise Misuse(
+                f"`cells` must be at most the {self.domain.steps} steps of the lattice along an "
+                f"axis, got {max(cells)}"
+            )
         if math.prod(cells) > _MOST_CELLS:
-            raise Misuse(f"a grid has at most 2^32 cells, got {math.prod(cells)}")
+            raise Misuse(f"a grid has at most 2^32 cells in all, got {math.prod(cells)}")
         object.__setattr__(self, "cells", cells)
 
     # -- the promise
@@ -192,7 +206,7 @@ class GridResponse(MixedResponse):
         return np.where(near[:, None], self._cells_of(points), np.stack(anywhere, axis=1))
 
     def respond_one(self, point: tuple[int, ...], entropy: Entropy) -> tuple[int, ...]:
-        """Return the report of one lattice point without touching an array."""
+        """Return the report of one lattice point, without arrays."""
         near = self._cell_of(point)
         far = tuple(entropy.integer(count) for count in self.cells)
         return near if entropy.coin(self.heads) else far
@@ -225,11 +239,11 @@ class GridResponse(MixedResponse):
             return 0, len(self.domain.labels) - 1
         return -(self.domain.steps // 2), self.domain.steps // 2
 
-    # -- reading and predicting
+    # -- decoding and predicting
 
     @property
     def decodes(self) -> tuple[Decode, ...]:
-        """Return the ways to read a report: the middle of the cell, or the median place."""
+        """Return the decoders: `raw` is the middle of the cell."""
         median: tuple[Decode, ...] = () if isinstance(self.domain, Categories) else ("median",)
         return (*median, "raw", *self.learns)
 
@@ -244,17 +258,17 @@ class GridResponse(MixedResponse):
         """Return estimates in the user's units; labels on categories."""
         if isinstance(self.domain, Categories):
             return self.domain.values(self.label_points(reports, how, prior=prior))
-        found: Floats = super().estimate(reports, how, prior=prior)
-        return found
+        estimates: Floats = super().estimate(reports, how, prior=prior)
+        return estimates
 
     def label_points(
         self, reports: Points, how: Decode | None = None, *, prior: Weights | None = None
     ) -> Points:
-        """Return the label that each report is read as, by its position: the likeliest one."""
+        """Return the position of each report's estimated label: the likeliest one."""
         reports = self._check_reports(reports)
         if self._check_decode(how) not in LEARNED:
             return reports
-        places = read(self, reports, prior=prior).places
+        places = decode_batch(self, reports, prior=prior).places
         return reports if places is None else places.astype(np.int64)
 
     def _frame(self, reports: Points) -> Floats:
@@ -299,9 +313,9 @@ class GridResponse(MixedResponse):
 
 
 def finer_grids(domain: Box) -> Iterator[tuple[int, ...]]:
-    """Yield grids with more and more cells, the longer axes cut first and alike axes in turn.
+    """Yield grids of more and more cells, cutting longer axes first and equal axes in turn.
 
-    Up to two dimensions every small grid is also tried, such as three cells in a row.
+    In two dimensions also the small grids of one row.
     """
     longest = float(domain.scale.max())
     shares = (domain.scale / longest).tolist()

@@ -1,8 +1,7 @@
-"""Lattice balls: how many integer vectors have |i|_p <= reach, and one of them uniformly.
+"""Integer points of l_p balls: counts them, and draws one of them uniformly.
 
-Exact in integers for p = 1 (any dimension), p = inf (any dimension) and p = 2 (up to dimension
-8); other balls are drawn in floats and rounded, and `exact` says so. This file knows neither
-people nor budgets.
+Draws are exact, in integers, for p = 1 and p = inf in any dimension and for p = 2 up to dimension
+8; in other balls they are floats that are rounded, and `exact` is False.
 """
 
 import math
@@ -19,9 +18,9 @@ from coatcheck.randomizers.expected_error import Floats, unit_ball
 
 Points = NDArray[np.int64]
 
-_COUNTABLE: Final = 1 << 18  # additions to count an l2 ball; above, its volume is bounded
-_FINE: Final = 1 << 20  # parts of a lattice step in which cubes are measured
-_REJECTABLE: Final = 8  # dimensions in which a cube holds enough of its l2 ball (1.6 % at 8)
+_COUNTABLE: Final = 1 << 18  # additions to count an l2 ball; beyond, volumes bound the count
+_FINE: Final = 1 << 20  # parts of a lattice step, in which cubes are measured
+_REJECTABLE: Final = 8  # dimensions in which the l2 ball fills enough of its cube (1.6 % at 8)
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class LatticeBall:
 
     @property
     def exact(self) -> bool:
-        """Return whether draws are exactly uniform, in integers only."""
+        """Return whether draws are exactly uniform, in integers."""
         if self.p in {1.0, math.inf} or self.dimension == 1:
             return True
         return self.p == 2 and self.dimension <= _REJECTABLE
@@ -41,8 +40,8 @@ class LatticeBall:
     def counts(self, cap: int, whole: int) -> tuple[int, int]:
         """Return two integers in the ratio of the counts of a cap and of the whole.
 
-        Where counting is out of reach the ratio is bounded below by volumes: every lattice point
-        owns a unit cube, whose corners are h = d^(1/p)/2 from it, so that
+        Where counting is too much work, volumes bound the ratio from below: every lattice point
+        has a unit cube, whose corners are h = d^(1/p)/2 away, so that
         vol(reach - h) <= count <= vol(reach + h).
         """
         if self.countable(whole):
@@ -51,16 +50,16 @@ class LatticeBall:
         return int(inner**self.dimension), int(outer**self.dimension)
 
     def share_above(self, cap: int, whole: int) -> Fraction:
-        """Return at least what share of the whole a cap is: exact where `counts` is."""
+        """Return an upper bound on the share of a cap in the whole; exact where `counts` is."""
         if self.countable(whole):
             return Fraction(self.count(cap), self.count(whole))
         outer, inner = cap * _FINE + self._corner, whole * _FINE - self._corner
         return min(Fraction(outer, max(inner, 1)) ** self.dimension, Fraction(1))
 
     def lens(self, cap: int, apart: int) -> float:
-        """Return at least what share of a cap another one holds, for centers twice `apart` apart.
+        """Return a lower bound on the share of a cap inside another, centers 2 `apart` apart.
 
-        In l2 a lens: shrunk by h (see `counts`), its volume is below the number of its points.
+        In l2 this is a lens: shrunk by h (see `counts`), its volume is below its number of points.
         """
         h = self._corner / _FINE
         inner = cap - h
@@ -81,13 +80,13 @@ class LatticeBall:
         return math.ceil(math.pow(self.dimension, 1 / self.p) / 2 * _FINE) + 1
 
     def countable(self, reach: int) -> bool:
-        """Return whether `count` can tell how many points are within this reach."""
+        """Return whether `count` can count the points within this reach."""
         if self.p in {1.0, math.inf} or self.dimension == 1:
             return True
         return self.p == 2 and self.dimension * reach**3 <= _COUNTABLE
 
     def count(self, reach: int) -> int:
-        """Return the number of lattice points, exactly; only where counting is possible."""
+        """Return the exact number of lattice points; only where they are `countable`."""
         d = self.dimension
         if self.p == math.inf or d == 1:
             return int((2 * reach + 1) ** d)
@@ -117,7 +116,7 @@ class LatticeBall:
         return np.rint(places * reach).astype(np.int64)
 
     def sample_one(self, reach: int, entropy: Entropy) -> tuple[int, ...]:
-        """Return one uniform lattice point, without the cost of an array where that matters."""
+        """Return one uniform lattice point, without arrays where those would be slow."""
         side = 2 * reach + 1
         if self.p == math.inf or self.dimension == 1:
             return tuple([entropy.integer(side) - reach for _ in range(self.dimension)])
@@ -129,7 +128,7 @@ class LatticeBall:
         return tuple(self.sample(reach, 1, entropy)[0].tolist())
 
     def shrink(self, points: Points, reach: int) -> Points:
-        """Return points moved towards the center until they are within reach, in integers."""
+        """Move points towards the center until they are within reach, in integers."""
         if self.p == math.inf or self.dimension == 1:
             clipped: Points = np.clip(points, -reach, reach)
             return clipped
@@ -140,7 +139,7 @@ class LatticeBall:
         return moved
 
     def norms(self, points: Points) -> Points:
-        """Return each point's norm, rounded up to an integer; exact for p in 1, 2 and inf."""
+        """Return the norm of each point, rounded up to an integer; exact for p = 1, 2 and inf."""
         sizes: Points = np.abs(points)
         if self.p == math.inf or self.dimension == 1:
             norms: Points = sizes.max(axis=1)
@@ -156,7 +155,7 @@ class LatticeBall:
         return norms
 
     def project(self, places: Floats) -> Floats:
-        """Return the places of the unit ball nearest to these (in l2; radially for odd norms)."""
+        """Return the nearest places of the unit ball in l2; radially for unusual p."""
         if self.p == math.inf or self.dimension == 1:
             clipped: Floats = np.clip(places, -1.0, 1.0)
             return clipped
@@ -182,7 +181,8 @@ class LatticeBall:
 def _l1_layers(d: int, reach: int) -> tuple[int, ...]:
     """Return how many points of the l1 ball have k nonzero coordinates, for k = 0 .. d.
 
-    That is C(d, k) C(reach, k) 2^k, each from the one before: strangers may ask for a large d.
+    That is C(d, k) C(reach, k) 2^k. Each is computed from the last, because terms of strangers
+    may have a large d.
     """
     layers = [1]
     for k in range(min(d, reach)):
@@ -207,20 +207,20 @@ def _l2_count(d: int, reach: int) -> int:
 
 def _l2_sample(d: int, reach: int, size: int, entropy: Entropy) -> Points:
     """Draw from the cube around the ball and keep what is inside."""
-    kept = [np.empty((0, d), dtype=np.int64)]
+    accepted = [np.empty((0, d), dtype=np.int64)]
     missing = size
     share = math.exp(math.lgamma(0.5) * d - math.lgamma(d / 2 + 1)) / 2**d
     while missing > 0:
         tries = int(missing / share * 1.05) + 16
         drawn = entropy.below(2 * reach + 1, tries * d).reshape(tries, d) - reach
         inside = drawn[(drawn * drawn).sum(axis=1) <= reach * reach]
-        kept.append(inside[:missing])
-        missing -= len(kept[-1])
-    return np.concatenate(kept)
+        accepted.append(inside[:missing])
+        missing -= len(accepted[-1])
+    return np.concatenate(accepted)
 
 
 def _l1_sample(d: int, reach: int, size: int, entropy: Entropy) -> Points:
-    """Draw the number of nonzero coordinates, which they are, their sizes and their signs.
+    """Draw how many coordinates are nonzero, which they are, their sizes and their signs.
 
     k positive integers with a sum of at most `reach` are a k-subset of 1 .. reach: sort it and
     take differences. So every step is a count, and the draw is exactly uniform.
@@ -244,8 +244,8 @@ def _l1_sample(d: int, reach: int, size: int, entropy: Entropy) -> Points:
 def _draw_layers(weights: tuple[int, ...], size: int, entropy: Entropy) -> NDArray[np.int64]:
     """Draw positions with probability exactly proportional to integers of any length.
 
-    A 64-bit word decides unless it falls on a boundary between two layers; those few rows are
-    decided by as many more bits as it takes.
+    A 64-bit word decides, unless it falls on a boundary between two layers; these few rows draw
+    more bits until they are decided.
     """
     total = sum(weights)
     bounds = np.cumsum(np.array(weights, dtype=object))[:-1].tolist()
@@ -300,5 +300,5 @@ def _l1_project(places: Floats) -> Floats:
     ranks = np.arange(1, places.shape[1] + 1)
     last = (falling * ranks > excess).sum(axis=1) - 1
     threshold = np.take_along_axis(excess, last[:, None], axis=1) / (last[:, None] + 1)
-    kept: Floats = np.maximum(sizes - np.maximum(threshold, 0.0), 0.0)
-    return np.copysign(kept, places)
+    lengths: Floats = np.maximum(sizes - np.maximum(threshold, 0.0), 0.0)
+    return np.copysign(lengths, places)

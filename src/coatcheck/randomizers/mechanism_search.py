@@ -1,9 +1,10 @@
-"""One search over mechanisms: which family, with which radius, grid or points, read in which way.
+"""The search for the best mechanism: family, parameters and decoder with the least predicted error.
 
-A shape is a mechanism but for its ε. A budget gives each shape the local ε that it may spend: the
-same for all, or as much as keeps a promise in a crowd, where a smaller cap hides better and earns
-more. `ranked` finds every family at its best by predicted error, beside the answer that needs no
-report.
+`choose` returns the best choice and `candidates` all of them; what a `Choice` is and how its error
+is predicted is in `choice`. A shape is a mechanism without its ε. A budget gives each shape the
+local ε that it may spend: the same for all, or as much as keeps a promise in a crowd, where a
+smaller cap hides better and may spend more. `ranked` searches with any budget: it takes every
+family at its best, and the answer that needs no report.
 """
 
 import itertools
@@ -18,7 +19,6 @@ import numpy as np
 from coatcheck.domains import Ball, Box, Categories, Domain, Product, domain_from_params
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import from_open_params, installed
-from coatcheck.randomizers.baselines.privunit import PrivUnit
 from coatcheck.randomizers.choice import (
     AVERAGES,
     Budget,
@@ -50,7 +50,7 @@ from coatcheck.randomizers.minkowski import BoundedResponse, MinkowskiResponse
 from coatcheck.randomizers.prior import Prior
 from coatcheck.randomizers.sphere import SphereResponse, has_sphere
 
-# Between two looks at log radii, for a search and for a quick one, and how far beyond the guesses.
+# Steps between log radii, in a search and in a quick one, and the range around the guesses.
 _STEP: Final = 0.25
 _QUICK: Final = 0.5
 _BELOW: Final = 1.7
@@ -68,13 +68,13 @@ def choose(
     exact: bool = False,
     prior: Prior | None = None,
 ) -> Choice:
-    """Return the mechanism and decode with the least predicted error for a goal.
+    """Return the mechanism and decoder with the least predicted error for a goal.
 
     Goals: `mean`, the expected distance for a value uniform on the domain; `squared`, the root of
-    its mean square; `median`, the distance within which half of all values are read; `worst`, the
+    its mean square; `median`, the distance within which half of all estimates lie; `worst`, the
     largest expected distance over values; `unbiased`, the root of the largest mean squared error
-    of an estimate that is right on average. With `exact` only mechanisms that services accept are
-    considered. With a public prior the first three goals are for people as the prior says.
+    of an estimate that is right on average. With `exact`, only mechanisms that services accept are
+    considered. With a public prior, the first three goals are for people spread as in the prior.
 
     The best answer without any report is a candidate too: a codebook of one point. If it wins,
     `worth_a_report` is false and `words` says so.
@@ -82,8 +82,8 @@ def choose(
     >>> choose(epsilon=5.0, domain=Box((-1, -1), (1, 1))).randomizer.name
     'grid'
     """
-    found = candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact, prior=prior)
-    return found[0]
+    choices = candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact, prior=prior)
+    return choices[0]
 
 
 def candidates(
@@ -96,7 +96,7 @@ def candidates(
 ) -> list[Choice]:
     """Return every mechanism that fits, each at its best, the least predicted error first."""
     if isinstance(domain, Product):
-        raise Misuse("fields have different units: choose for each field, or call fieldwise()")
+        raise Misuse("fields have different units; choose for each field, or call fieldwise()")
     return ranked(domain, budget=constant(epsilon), goal=goal, exact=exact, prior=prior)
 
 
@@ -106,10 +106,10 @@ _SEARCHED: Final[dict[str, Any]] = {
 
 
 def from_draft(params: Mapping[str, Any]) -> Randomizer:
-    """Return the randomizer of an organizer's draft.
+    """Build the randomizer of an organizer's draft.
 
-    As `from_params`, but a radius or grid that the draft leaves open is searched for its `goal`,
-    and a codebook may be given public `places` instead of its points, which are then placed.
+    Like `from_params`, but a radius or grid that the draft leaves out is searched for its `goal`,
+    and a codebook may have public `places` instead of points, which are then placed.
     """
     args = dict(params)
     if args.get("name") == CodebookResponse.name and "places" in args:
@@ -125,12 +125,12 @@ def from_draft(params: Mapping[str, Any]) -> Randomizer:
 
 
 def fieldwise(*, epsilon: float, domain: Product, goal: Goal = "mean") -> FieldwiseResponse:
-    """Return a product's randomizer: its shares of the budget, the best exact one per field."""
+    """Return the randomizer of a product: per field the best exact one for its share of ε."""
     parts: dict[str, Randomizer] = {}
     for name, share in domain.split(check_epsilon(epsilon)).items():
         field_ = domain.fields[name]
-        found = ranked(field_, budget=constant(share), goal=goal, exact=True)
-        parts[name] = found[0].randomizer
+        choices = ranked(field_, budget=constant(share), goal=goal, exact=True)
+        parts[name] = choices[0].randomizer
     return FieldwiseResponse(domain=domain, parts=parts)
 
 
@@ -145,22 +145,25 @@ def ranked(
 ) -> list[Choice]:
     """Return every family that fits, each at its best, the least predicted error first.
 
-    A quick search looks at fewer radii: within about 2 % of the best, for a curve of many points.
+    A quick search tries fewer radii and comes within about 2 % of the best; it serves curves of
+    many points.
     """
     check_goal(goal)
     if isinstance(domain, Product):
-        made = _fitted_fields(domain, budget, goal)
-        return [Choice(randomizer=made, how=made.decode, goal=goal, error=math.nan)]
-    known = prior if prior is not None and not prior.is_even and goal in AVERAGES else None
-    search = _Search(domain, budget, goal, _QUICK if quick else _STEP, known)
-    found = [choice for choice in search.every() if choice.randomizer.exact or not exact]
-    if not found:
-        raise Misuse(f"no exact mechanism serves the goal {goal!r} on {domain}")
-    free = report_free(domain, goal=goal, prior=known)
+        randomizer = _fitted_fields(domain, budget, goal)
+        return [Choice(randomizer=randomizer, how=randomizer.decode, goal=goal, error=math.nan)]
+    used_prior = prior if prior is not None and not prior.is_even and goal in AVERAGES else None
+    search = _Search(domain, budget, goal, _QUICK if quick else _STEP, used_prior, exact)
+    choices = [choice for choice in search.every() if choice.randomizer.exact or not exact]
+    if not choices:
+        raise Misuse(
+            f"no exact mechanism serves the goal {goal!r} on {domain}; choose another goal"
+        )
+    free = report_free(domain, goal=goal, prior=used_prior)
     if isinstance(domain, Box | Ball) and free is not None:
-        found = [choice for choice in found if choice.worth_a_report]
-        found.append(search.without_reports(domain, free))
-    return sorted((replace(choice, report_free=free) for choice in found), key=by_worth)
+        choices = [choice for choice in choices if choice.worth_a_report]
+        choices.append(search.without_reports(domain, free))
+    return sorted((replace(choice, report_free=free) for choice in choices), key=by_worth)
 
 
 def tuned(
@@ -173,29 +176,29 @@ def tuned(
 ) -> Any:
     """Return a family's mechanism with the radius or grid of the least predicted error.
 
-    It is read by `decode`, or by what serves the goal best if none is given.
+    Its decoder is `decode`, or the one that serves the goal best.
     """
     check_goal(goal)
     return _Search(domain, constant(epsilon), goal, _STEP).best(family, decode).randomizer
 
 
 def _fitted_fields(domain: Product, budget: Budget, goal: Goal) -> FieldwiseResponse:
-    """Return a product's randomizer at the budget that its own law earns in a crowd.
+    """Return the randomizer of a product at the ε that its own law allows in a crowd.
 
-    The best shapes depend on the budget, which depends on the shapes: from the budget of any
-    mechanism, shapes and budget are found in turn, and the last shapes get what they earn.
+    The best shapes depend on ε, and ε on the shapes: from the ε of any mechanism on, shapes and ε
+    are computed in turn, and the last shapes get the ε that their law allows.
     """
     epsilon = budget(any_ldp)
     for _ in range(2):
-        made = fieldwise(epsilon=epsilon, domain=domain, goal=goal)
-        if not made.epsilon_spent:
-            return made
-        epsilon = budget(lambda x, made=made: made.at(x).law)  # type: ignore[misc] # a plain lambda
-    return made.at(epsilon)
+        randomizer = fieldwise(epsilon=epsilon, domain=domain, goal=goal)
+        if not randomizer.epsilon_spent:
+            return randomizer
+        epsilon = budget(lambda x, randomizer=randomizer: randomizer.at(x).law)  # type: ignore[misc] # a plain lambda
+    return randomizer.at(epsilon)
 
 
-def _readings(decodes: tuple[Decode, ...], goal: Goal) -> list[Decode]:
-    """Return the ways to read that can serve a goal."""
+def _decoders_for(decodes: tuple[Decode, ...], goal: Goal) -> list[Decode]:
+    """Return the decoders that can serve a goal."""
     best: dict[Goal, Decode] = {
         "mean": "median",
         "median": "median",
@@ -204,20 +207,21 @@ def _readings(decodes: tuple[Decode, ...], goal: Goal) -> list[Decode]:
     }
     if best.get(goal) in decodes or goal == "unbiased":
         return [how for how in decodes if how == best[goal]]
-    # Projecting never hurts a raw report.
+    # Projecting a raw report never makes its error larger.
     useless = {"unbiased", "raw"} if "project" in decodes else {"unbiased"}
     return [how for how in decodes if how not in useless]
 
 
 @dataclass(frozen=True)
 class _Search:
-    """The search for one domain, budget, goal and prior; remembers what each cap earned."""
+    """The search for one domain, budget, goal and prior; remembers the ε of each cap."""
 
     domain: Domain
     budget: Budget
     goal: Goal
     step: float
     prior: Prior | None = None
+    exact: bool = False
     earned: dict[tuple[type, float], float] = field(default_factory=dict)
 
     def every(self) -> Iterator[Choice]:
@@ -229,64 +233,74 @@ class _Search:
             yield from self._unbiased(domain) if goal == "unbiased" else self._near(domain)
         for kind in (kind for kind in installed().values() if hasattr(kind, "fitted")):
             try:
-                made = fit(partial(kind.fitted, domain=domain, goal=goal), self.budget)
-            except Misuse:  # it does not serve this domain or this goal
+                randomizer = fit(partial(kind.fitted, domain=domain, goal=goal), self.budget)
+            except Misuse:  # it does not apply to this domain or goal
                 continue
-            yield self._judged(made, made.decode)
+            yield self._judged(randomizer, randomizer.decode)
 
     def _unbiased(self, domain: Box | Ball) -> Iterator[Choice]:
         yield self.best(MinkowskiResponse)
-        if domain.dimension == 1:  # caps of which the reports are a whole number are read better
+        if domain.dimension == 1:  # a whole number of caps covers the reports: a better estimate
             whole = (self._cap(MinkowskiResponse, -math.log(i), "unbiased") for i in range(1, 41))
             yield min(whole, key=by_error)
-        # Better than any cap from about four dimensions up, unless ε is large.
-        yield self.choice(partial(PrivUnit, domain=domain), "unbiased")
+        if not self.exact:  # better than any cap from about four dimensions up, unless ε is large
+            from coatcheck.randomizers.baselines.privunit import PrivUnit  # noqa: PLC0415
+
+            yield self.choice(partial(PrivUnit, domain=domain), "unbiased")
         if has_sphere(domain):
             yield self.choice(partial(SphereResponse, domain=domain), "unbiased")
 
     def _near(self, domain: Box | Ball) -> Iterator[Choice]:
         if self.prior is None:
             grids = [GridResponse] if isinstance(domain, Box) else []
-            yield from (self.best(one) for one in (MinkowskiResponse, BoundedResponse, *grids))
+            yield from (
+                self.best(family) for family in (MinkowskiResponse, BoundedResponse, *grids)
+            )
         yield from self._codebooks(domain)
         if domain.dimension > MOST_DIMENSIONS and has_sphere(domain):
             yield self.choice(partial(SphereResponse, domain=domain), "project")
 
     def best(self, family: Any, how: Decode | None = None) -> Choice:
-        """Return a family's best candidate, read one way or any way that serves the goal."""
+        """Return a family's best choice, with one decoder or any that serves the goal."""
         if isinstance(self.domain, Categories) and family is GridResponse:
             return self._labels(self.domain)
         one_cell = {"cells": (1,) * self.domain.dimension}
-        given: Any = one_cell if family is GridResponse else {"radius": 0.5}
-        sample = family(domain=self.domain, epsilon=1.0, decode=how, **given)
-        hows = [how] if how else _readings(sample.plain_decodes, self.goal)
+        args: Any = one_cell if family is GridResponse else {"radius": 0.5}
+        sample = family(domain=self.domain, epsilon=1.0, decode=how, **args)
+        hows = [how] if how else _decoders_for(sample.plain_decodes, self.goal)
         if not hows:
-            raise Misuse(f"{family.name} response has no unbiased estimate; use minkowski")
+            raise Misuse(f"{family.name} has no unbiased estimate; use minkowski")
         search = self._best_grid if family is GridResponse else partial(self._best_cap, family)
         return min((search(each) for each in hows), key=by_error)
 
     def choice(self, shape: Shape, how: Decode) -> Choice:
-        """Return a shape at its budget with its error."""
+        """Return a shape at the ε of its budget, with its error."""
         return self._judged(fit(shape, self.budget, how), how)
 
     def without_reports(self, domain: Box | Ball, error: float) -> Choice:
         """Return the answer that is the same for everybody, as a codebook of one point."""
         place = domain.snap(one_place(domain, self.goal, self.prior), clamp=True)
         epsilon = self.budget(any_ldp)
-        made = CodebookResponse(domain=domain, epsilon=epsilon, points=(tuple(place[0].tolist()),))
-        return Choice(randomizer=made, how="raw", goal=self.goal, error=error, prior=self.prior)
+        randomizer = CodebookResponse(
+            domain=domain, epsilon=epsilon, points=(tuple(place[0].tolist()),)
+        )
+        return Choice(
+            randomizer=randomizer, how="raw", goal=self.goal, error=error, prior=self.prior
+        )
 
-    def _judged(self, made: Randomizer, how: Decode) -> Choice:
-        error = goal_error(made, self.goal, how, prior=self.prior)
-        return Choice(randomizer=made, how=how, goal=self.goal, error=error, prior=self.prior)
+    def _judged(self, randomizer: Randomizer, how: Decode) -> Choice:
+        error = goal_error(randomizer, self.goal, how, prior=self.prior)
+        return Choice(randomizer=randomizer, how=how, goal=self.goal, error=error, prior=self.prior)
 
     def _labels(self, domain: Categories) -> Choice:
-        made = fit(partial(GridResponse, domain=domain), self.budget)
+        randomizer = fit(partial(GridResponse, domain=domain), self.budget)
         if self.prior is None:
-            return Choice(randomizer=made, how="raw", goal=self.goal, error=made.expected_error())
-        return self._judged(made, "learned")
+            return Choice(
+                randomizer=randomizer, how="raw", goal=self.goal, error=randomizer.expected_error()
+            )
+        return self._judged(randomizer, "learned")
 
-    # -- codebooks: under a prior, and wherever caps and grids do not reach the optimum
+    # -- codebooks: under a prior, and where caps and grids do not reach the optimum
 
     def _codebooks(self, domain: Box | Ball) -> Iterator[Choice]:
         if domain.dimension > MOST_DIMENSIONS:
@@ -299,17 +313,17 @@ class _Search:
         round_ = domain.p != math.inf and not line
         if self.goal in AVERAGES and (self.prior is not None or round_ or self.goal == "squared"):
             size = _EVEN if self.prior is None else _PEOPLE
-            made = CodebookResponse.placed(
+            randomizer = CodebookResponse.placed(
                 domain=domain,
                 epsilon=partial(self._budget_of, 1),
                 points=crowd_of(domain, self.prior, size),
                 goal=self.goal,
                 quick=self.step >= _QUICK,
             )
-            yield self._judged(made, "raw")
+            yield self._judged(randomizer, "raw")
 
     def _budget_of(self, closest: int, size: int) -> float:
-        """Return the ε of a report that names one of the closest points."""
+        """Return the ε of a codebook with this many closest points and points in all."""
         if size == 1:
             return self.budget(any_ldp)
         return self.budget(partial(counted_law, cap=closest, whole=size))
@@ -320,20 +334,20 @@ class _Search:
         shape = partial(family, domain=self.domain, radius=math.exp(log_radius))
         key = family, log_radius
         if key not in self.earned:
-            # A cap as large as the domain says nothing and earns nothing; any ε will do.
+            # The reports of a cap as large as the domain say nothing: any ε will do.
             earned = self.budget(lambda x: shape(epsilon=x).law)
             self.earned[key] = earned or self.budget(any_ldp)
-        made = shape(epsilon=self.earned[key], decode=how, **more)
-        return self._judged(made, how)
+        randomizer = shape(epsilon=self.earned[key], decode=how, **more)
+        return self._judged(randomizer, how)
 
     def _best_cap(self, family: Any, how: Decode) -> Choice:
         low, high = self._log_radii(family)
         looks = 1 + math.ceil((high - low) / self.step)
         log_radius = least(lambda x: self._cap(family, x, how).error, low, high, looks=looks)
-        found = self._cap(family, log_radius, how)
+        best = self._cap(family, log_radius, how)
         if self.goal == "worst" and how == "project" and self.step < _QUICK:
-            return min(found, self._with_inset(log_radius), key=by_error)
-        return found
+            return min(best, self._with_inset(log_radius), key=by_error)
+        return best
 
     def _log_radii(self, family: Any) -> tuple[float, float]:
         """Return a range around the radii of least distance and of least squared distance."""
@@ -346,7 +360,7 @@ class _Search:
         return low, max(low + self.step, above / (d + 2) + _ABOVE)
 
     def _with_inset(self, log_radius: float) -> Choice:
-        """Return Minkowski response with radius and inset searched together, from a radius."""
+        """Search radius and inset of a Minkowski response together, from a radius on."""
 
         def at(place: Floats) -> Choice:
             x, inset = float(place[0]), min(max(float(place[1]), 0.0), 0.5)
@@ -358,31 +372,31 @@ class _Search:
         from scipy import optimize  # noqa: PLC0415 - slow to import, and seldom needed
 
         simplex = np.array([(log_radius, 0.02), (log_radius + 0.1, 0.02), (log_radius, 0.1)])
-        found = optimize.minimize(
+        minimum = optimize.minimize(
             error,
             simplex[0],
             method="Nelder-Mead",
             options={"initial_simplex": simplex, "xatol": 4e-3, "fatol": 1e-4, "maxiter": 40},
         )
-        return at(found.x)
+        return at(minimum.x)
 
     # -- grids: over ever finer cells
 
     def _best_grid(self, how: Decode) -> Choice:
         domain = self.domain
         if not isinstance(domain, Box):
-            raise Misuse(f"grid response works on a Box or on Categories, not on {domain}")
+            raise Misuse(f"a grid works on a Box or on Categories, not on {domain}")
         most = 16 + 8 * math.exp(min(20.0, self.budget(any_ldp)))
         every = itertools.islice(finer_grids(domain), _MOST_GRIDS)
         finer = itertools.takewhile(lambda cells: math.prod(cells) <= most, every)
         shapes = [partial(GridResponse, domain=domain, cells=cells) for cells in finer]
-        del shapes[0]  # one cell says nothing
-        known: dict[int, Choice] = {}
+        del shapes[0]  # a report of the only cell says nothing
+        choices: dict[int, Choice] = {}
 
         def error(index: int) -> float:
-            if index not in known:
-                known[index] = self.choice(shapes[index], how)
-            return known[index].error
+            if index not in choices:
+                choices[index] = self.choice(shapes[index], how)
+            return choices[index].error
 
         looks = [0]
         while looks[-1] < len(shapes) - 1:
@@ -390,6 +404,6 @@ class _Search:
         while True:
             best = min(range(len(looks)), key=lambda i: error(looks[i]))
             low, high = looks[max(0, best - 1)], looks[min(len(looks) - 1, best + 1)]
-            if all(index in known for index in range(low, high + 1)):
-                return min(known.values(), key=by_error)
+            if all(index in choices for index in range(low, high + 1)):
+                return min(choices.values(), key=by_error)
             looks = sorted({looks[best], *range(low, high + 1, max(1, (high - low) // 12)), high})

@@ -1,8 +1,8 @@
-"""Minkowski and Bounded response: a cap around the value, and everywhere else.
+"""Minkowski and Bounded response: a report from a cap around the value, or from everywhere.
 
 A report is uniform on the cap of its value with probability β, else uniform on the whole output
-ball. All caps are translates of one lattice ball, so they hold equally many points, and a
-report's probability takes just two values, whose ratio the integers of `mixing` keep at e^ε.
+ball. All caps are translates of one lattice ball, so they hold equally many points, and the
+probability of a report has just two values. The integers of the coin keep their ratio at e^ε.
 """
 
 import math
@@ -23,8 +23,8 @@ from coatcheck.randomizers.contract import (
     TOSSES,
     Decode,
     MixedResponse,
-    above,
     check_epsilon,
+    float_above,
     is_number,
 )
 from coatcheck.randomizers.density import Near
@@ -39,21 +39,21 @@ _MAX_REACH: Final = 2**30  # 2 reach + 1 stays a bound that bulk draws take
 class CapResponse(MixedResponse):
     """A mechanism with caps of one size.
 
-    `radius` is the cap's, where the domain has radius 1; it is rounded to the lattice.
-    `search.tuned` finds the radius with the least predicted error.
+    `radius` is that of the cap, in a domain of radius 1; it is rounded to the lattice. `tuned`
+    searches the radius with the least predicted error.
     """
 
     domain: Box | Ball
     epsilon: float
     radius: float
-    decode: Decode = None  # type: ignore[assignment] # None asks for the usual one
+    decode: Decode = None  # type: ignore[assignment] # None is the default
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
         if not isinstance(self.domain, Box | Ball):
-            raise Misuse(f"{self.name} response works on a Box or a Ball, not on {self.domain}")
+            raise Misuse(f"{self.name} works on a Box or a Ball, not on {self.domain}")
         if not (is_number(self.radius) and 0 < self.radius < math.inf):
-            raise Misuse(f"a cap needs a radius above 0, got {self.radius!r}")
+            raise Misuse(f"`radius` must be a number above 0, got {self.radius!r}")
         object.__setattr__(self, "radius", self.reach / self._half)
         object.__setattr__(self, "decode", self._check_decode(self.decode or self.decodes[0]))
 
@@ -87,7 +87,7 @@ class CapResponse(MixedResponse):
         """Return how far from 0 the center of a cap can be, in lattice steps."""
 
     def _centers(self, points: Points) -> Points:
-        """Return the centers of the points' caps: themselves, unless caps are moved."""
+        """Return the centers of the points' caps: the points, unless a mechanism moves caps."""
         return points
 
     @cached_property
@@ -98,15 +98,15 @@ class CapResponse(MixedResponse):
 
     @property
     def exact(self) -> bool:
-        """Return whether draws are made in integers: not for odd norms, nor l2 above d = 8."""
+        """Return whether draws are in integers: p = 1, inf, or 2 up to eight dimensions."""
         return self._ball.exact
 
     @cached_property
     def law(self) -> TwoLevel:
-        """Return the two-level law, with a cap no smaller and a kernel no larger than the truth.
+        """Return the two-level law, with the cap rounded up and the kernel down.
 
-        δ grows with `apart` and with cap - kernel (docs/explanation), so rounding this way is
-        private. Two caps share at least the kernel, and in l2 a lens.
+        δ grows with `apart` and with cap - kernel (docs/explanation), so this rounding keeps the
+        promise. Two caps share at least the kernel, and in l2 a lens.
         """
         share = self._ball.share_above(self.reach, self._whole)
         blanket = Fraction(TOSSES - self.heads, TOSSES) * share
@@ -115,11 +115,11 @@ class CapResponse(MixedResponse):
         shared = max(core, Fraction(self._ball.lens(self.reach, self._apart)))
         return TwoLevel(
             epsilon=self.epsilon_spent,
-            cap=above(blanket),
-            apart=above(blanket * (1 - shared)),
+            cap=float_above(blanket),
+            apart=float_above(blanket * (1 - shared)),
             kernel=math.nextafter(float(blanket * core), 0.0),
             reached=self._boxes,
-            # whether three caps can be disjoint; said of boxes only, where it is plain
+            # whether three caps can be disjoint; stated for boxes only, where it is easy to see
             third=self._boxes and self._apart > self.reach * (1 + (self.domain.dimension == 1)),
         )
 
@@ -137,7 +137,7 @@ class CapResponse(MixedResponse):
         """Return the exact probability of one report from one point."""
         ball = self._ball
         if not (self.exact and ball.countable(self._whole)):
-            raise Misuse("this lattice is too large to count; use density()")
+            raise Misuse("the lattice is too large to count its points; use density()")
         if not lattice_norm_within(report, self.domain.p, self._whole):
             return Fraction(0)
         center = self._center_one(tuple(point))
@@ -155,7 +155,7 @@ class CapResponse(MixedResponse):
     # -- drawing
 
     def _respond(self, points: Points, entropy: Entropy) -> Points:
-        # All three are drawn every time, so that the work does not tell how the coin fell.
+        # All three are drawn every time, so that the work does not reveal how the coin fell.
         near = entropy.coins(self.heads, len(points))
         reports = self._ball.sample(self.reach, len(points), entropy)
         reports += self._centers(points)
@@ -164,10 +164,10 @@ class CapResponse(MixedResponse):
         return reports
 
     def respond_one(self, point: tuple[int, ...], entropy: Entropy) -> tuple[int, ...]:
-        """Return the report of one lattice point without touching an array."""
+        """Return the report of one lattice point, without arrays."""
         if not lattice_norm_within(point, self.domain.p, self._half):
             raise Misuse(f"{point} is not a point of the lattice; snap() the value first")
-        # Both are made every time, so that the time does not tell how the coin fell.
+        # Both are drawn every time, so that the time does not reveal how the coin fell.
         center, offset = self._center_one(point), self._ball.sample_one(self.reach, entropy)
         near = tuple([c + u for c, u in zip(center, offset, strict=True)])
         far = self._ball.sample_one(self._whole, entropy)
@@ -177,7 +177,7 @@ class CapResponse(MixedResponse):
         """Return the center of one point's cap."""
         return point
 
-    # -- reading and predicting, in the frame where the domain is the unit ball
+    # -- decoding and predicting, in the frame where the domain is the unit ball
 
     def _frame(self, reports: Points) -> Floats:
         return reports / self._half
@@ -187,7 +187,7 @@ class CapResponse(MixedResponse):
 
     def _draws_at(self, size: int) -> Floats:
         _, half = self._nodes(size // 2)
-        return np.concatenate([half, -half])  # as the ball is symmetric, so are its draws
+        return np.concatenate([half, -half])  # the ball is symmetric, so its draws are too
 
     def _outcomes(self, places: Floats, draws: Floats) -> list[tuple[float, Floats]]:
         far = draws * (self._whole / self._half)
@@ -200,7 +200,7 @@ class CapResponse(MixedResponse):
 
     @property
     def _boxes(self) -> bool:
-        """Return whether caps are boxes: there the median of a report has a formula."""
+        """Return whether caps are boxes, for which the median of a report has a formula."""
         return self._ball.p == math.inf or self.domain.dimension == 1
 
     @property
@@ -217,8 +217,8 @@ class MinkowskiResponse(CapResponse):
     it whole and the estimate can be made unbiased (paper, section 5.2). In one dimension it is
     the piecewise mechanism and the square wave.
 
-    `project` puts an estimate at least `inset` (of the domain's half width) inside the border;
-    a value near the border gains by that, so the goal `worst` searches it with the radius.
+    `project` moves an estimate at least `inset` (of the domain's half width) inside the border.
+    This helps values near the border, so the goal `worst` searches inset and radius together.
     """
 
     name: ClassVar[str] = "minkowski"
@@ -226,7 +226,7 @@ class MinkowskiResponse(CapResponse):
 
     def __post_init__(self) -> None:
         if not 0 <= self.inset < 1:
-            raise Misuse(f"an inset is a share of the half width below 1, got {self.inset}")
+            raise Misuse(f"`inset` must be from 0 to below 1, got {self.inset}")
         super().__post_init__()
 
     @property
@@ -248,8 +248,11 @@ class MinkowskiResponse(CapResponse):
             return reports
         if how == "unbiased":
             if self.heads == 0:
-                raise Misuse(f"a cap of radius {self.radius:g} is too small to say anything")
-            return self._stairs.read(reports) if self._stairs else reports / self.mixing
+                raise Misuse(
+                    f"a cap of radius {self.radius:g} is too small to say anything; take a larger "
+                    "`radius`"
+                )
+            return self._stairs.estimate(reports) if self._stairs else reports / self.mixing
         if how == "median":
             lo = np.clip(reports - self.radius, -1, 1)
             hi = np.clip(reports + self.radius, -1, 1)
@@ -275,11 +278,11 @@ class MinkowskiResponse(CapResponse):
 
     @cached_property
     def _stairs(self) -> Stairs | None:
-        """Return what reads a report on a line without bias and with less noise, if it fits."""
+        """Return the unbiased estimator on a line that has less noise, if it fits."""
         if self.domain.dimension > 1 or self.heads == 0:
             return None
-        found = Stairs(self._half, self.reach, self.mixing)
-        return found if found.share else None
+        stairs = Stairs(self._half, self.reach, self.mixing)
+        return stairs if stairs.share else None
 
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Return the largest mean of |estimate - value|^power over values of the domain."""
@@ -298,9 +301,9 @@ class MinkowskiResponse(CapResponse):
 class BoundedResponse(CapResponse):
     """Uniform on a cap inside the domain with probability β, else on the domain.
 
-    The cap's center is the value moved towards the middle until the cap fits, and the output ball
-    is the domain itself. The estimate is biased towards the middle and has the smaller error. In
-    one dimension it is the optimal piecewise mechanism (Zheng et al. 2025).
+    The center of the cap is the value, moved towards the middle until the cap fits; the output
+    ball is the domain itself. The estimate is biased towards the middle, and its error is smaller.
+    In one dimension this is the optimal piecewise mechanism (Zheng et al. 2025).
     """
 
     name: ClassVar[str] = "bounded"
@@ -328,7 +331,7 @@ class BoundedResponse(CapResponse):
 
     def _center_one(self, point: tuple[int, ...]) -> Sequence[int]:
         edge = self._apart
-        if self._ball.p == math.inf:  # without the cost of an array
+        if self._ball.p == math.inf:  # quicker than an array
             return [max(-edge, min(edge, i)) for i in point]
         center: list[int] = self._centers(np.array([point], dtype=np.int64))[0].tolist()
         return center

@@ -1,9 +1,9 @@
-r"""Priors: what is publicly known of where people are.
+r"""Public priors: where people are likely to be, and estimates under such a prior.
 
-A prior is public data: a census grid, a street network, a list of venues, or the density that
-earlier rounds' noisy reports showed. Private data must never be one. Mechanisms are chosen for it
-and reports are read by it; both cost no privacy, because a prior says nothing of the people who
-report.
+A prior is public data: a census grid, a street network, a list of venues, or the density that the
+noisy reports of earlier rounds showed. Never build one from private data. Mechanisms are chosen
+for a prior and reports are decoded by it; both cost no privacy, because a prior does not depend on
+the people who report.
 
     >>> prior = Prior.from_points([(0.1, 0.2), (0.1, 0.3), (0.8, 0.8)])
     >>> len(prior.points), prior.source
@@ -23,11 +23,11 @@ from coatcheck.domains.tables import read_places
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import Randomizer, Reports
-from coatcheck.randomizers.density import Cells, read
+from coatcheck.randomizers.density import Cells, decode_batch
 
-_BLURS: Final = 4  # a venue speaks for its neighbourhood too
+_BLURS: Final = 4  # rounds of smoothing: a venue also represents its neighbourhood
 _FINE: Final = 2_304
-_TOO_FEW: Final = "a prior needs at least two different places; one place is no density"
+_TOO_FEW: Final = "a prior needs at least two different places, with weights above 0"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,19 +36,19 @@ class Prior:
 
     Attributes:
         points: places in the user's units, (n, d), or labels, (n,); empty for the even prior.
-        weights: how many people each stands for.
-        source: where it is from, for messages.
+        weights: how many people each place represents.
+        source: where the data is from, for messages.
     """
 
     points: NDArray[Any]
     weights: Floats
     source: str
 
-    # -- where priors come from
+    # -- sources of priors
 
     @classmethod
     def from_points(cls, points: Any, *, weights: ArrayLike | None = None) -> "Prior":
-        """Return the prior of public places, one row each, or of labels.
+        """Build a prior from public places, one row each, or from labels.
 
         *Assumes:* the places are public, never those of the people who will report.
         """
@@ -56,14 +56,15 @@ class Prior:
 
     @classmethod
     def from_grid(cls, grid: ArrayLike, *, domain: Box) -> "Prior":
-        """Return the prior of a raster over a box: `grid[i, j]` people in that cell.
+        """Build a prior from a raster over a box: `grid[i, j]` people in that cell.
 
         The first index runs along the first axis of the box from `lo` to `hi`, and so on.
         """
         counts = _numbers(grid)
         if not isinstance(domain, Box) or counts.ndim != domain.dimension or counts.size < 2:
             raise Misuse(
-                f"a grid needs a Box with one axis per index, got the shape {counts.shape}"
+                f"`grid` needs a Box with one axis per index, and two cells or more; got the shape "
+                f"{counts.shape} on {domain}"
             )
         _check_weights(counts)
         sides = [(np.arange(count) + 0.5) / count * 2 - 1 for count in counts.shape]
@@ -75,40 +76,45 @@ class Prior:
 
     @classmethod
     def from_file(cls, path: str | Path, *, columns: Sequence[str] = ()) -> "Prior":
-        """Return the prior of a CSV or GeoJSON file of places, read strictly and as a whole.
+        """Build a prior from a CSV or GeoJSON file of places, all of which must be readable.
 
-        A value that cannot be read is an error that names its line and column.
+        The error for a bad value names its line and column.
         """
         table = read_places(Path(path), columns=columns)
         return cls._checked(table.values, None, source=table.source)
 
     @classmethod
     def learned_from(cls, rounds: Iterable[tuple[Randomizer, Reports]]) -> "Prior":
-        """Return the density that earlier rounds' noisy reports show; this costs no privacy.
+        """Build a prior from the noisy reports of earlier rounds; this costs no privacy.
 
-        Each round is its randomizer and its reports, all on one domain. Rounds that are too small
-        to learn from add nothing.
+        Each round is a pair of its randomizer and its reports, all on one domain. Rounds that are
+        too small to learn from add nothing.
         """
         points, weights, domains, count = [], [], set(), 0
-        for made, reports in rounds:
-            domains.add(made.domain)
-            if "learned" not in made.decodes or isinstance(made.domain, Product):
-                raise Misuse(f"a density cannot be learned from {made.name} on {made.domain}")
-            found = read(made, np.asarray(reports))
-            if found.learned:
-                points.append(made.domain.values(found.cells.points))
-                weights.append(found.density * len(reports))
+        for randomizer, reports in rounds:
+            domains.add(randomizer.domain)
+            if "learned" not in randomizer.decodes or isinstance(randomizer.domain, Product):
+                raise Misuse(
+                    f"no density can be learned from {randomizer.name} on {randomizer.domain}; "
+                    "give rounds of a mechanism with the decoder `learned`"
+                )
+            decoded = decode_batch(randomizer, np.asarray(reports))
+            if decoded.learned:
+                points.append(randomizer.domain.values(decoded.cells.points))
+                weights.append(decoded.density * len(reports))
                 count += len(reports)
         if len(domains) > 1:
-            raise Misuse("earlier rounds were on different domains; learn a prior from each")
+            raise Misuse(
+                "`rounds` must have one domain, got different domains; learn a prior for each"
+            )
         if not points:
-            raise Misuse("the earlier rounds have too few reports to learn from: use Prior.even()")
+            raise Misuse("the earlier rounds have too few reports to learn from; use Prior.even()")
         everybody = np.concatenate(points), np.concatenate(weights)
         return cls._checked(*everybody, source=f"{count:,} earlier reports")
 
     @classmethod
     def even(cls, domain: Domain) -> "Prior":
-        """Return the prior of somebody who knows nothing: every place of a domain alike."""
+        """Return the prior without knowledge: all places of a domain are equally likely."""
         return cls(np.empty((0, domain.dimension)), np.empty(0), "people spread evenly")
 
     @classmethod
@@ -118,47 +124,50 @@ class Prior:
         except ValueError:  # rows of different lengths
             rows = np.empty(())
         if rows.dtype.kind not in "fiuU" or rows.ndim not in {1, 2}:
-            raise Misuse("a prior is made of places, one row of numbers each, or of labels")
+            raise Misuse("a prior must be places, one row of numbers each, or labels")
         if rows.dtype.kind != "U":
             rows = rows.astype(np.float64)
             rows = rows if rows.ndim == 2 else rows[:, None]
             if not np.isfinite(rows).all():
                 row, axis = np.argwhere(~np.isfinite(rows))[0]
                 raise Misuse(
-                    f"place {row} of the prior, axis {axis}: {rows[row, axis]} is no place"
+                    f"place {row} of the prior, axis {axis}, must be a finite number, got "
+                    f"{rows[row, axis]}"
                 )
         if len(rows) < 2:
             raise Misuse(_TOO_FEW)
         share = np.ones(len(rows)) if weights is None else _numbers(weights)
         if share.shape != (len(rows),):
-            raise Misuse(f"a prior needs one weight per place, {len(rows)}, got {share.shape}")
+            raise Misuse(
+                f"`weights` must have one number per place, {len(rows)}, got {share.shape}"
+            )
         _check_weights(share)
         if len(np.unique(rows[share > 0], axis=0)) < 2:
             raise Misuse(_TOO_FEW)
-        kept = rows.copy()
-        kept.setflags(write=False)
-        return cls(kept, share, source or f"{len(rows):,} places")
+        places = rows.copy()
+        places.setflags(write=False)
+        return cls(places, share, source or f"{len(rows):,} places")
 
-    # -- what priors are used for
+    # -- uses of priors
 
     @property
     def is_even(self) -> bool:
-        """Return whether this is the prior of somebody who knows nothing."""
+        """Return whether this is the even prior."""
         return len(self.points) == 0
 
     def on(self, cells: Cells) -> Floats:
         """Return the share of people in each cell of a domain."""
         if self.is_even:
             return cells.even
-        found = cells.count(*self._inside(cells.domain))
+        density = cells.count(*self._inside(cells.domain))
         for _ in range(_BLURS):
-            found = cells.smooth(found)
-        return np.asarray(found / found.sum())
+            density = cells.smooth(density)
+        return np.asarray(density / density.sum())
 
     def draw(self, domain: Domain, size: int, entropy: Entropy) -> Any:
-        """Return values of so many made-up people, in the user's units."""
+        """Draw the values of `size` simulated people, in the user's units."""
         if isinstance(domain, Product):
-            raise Misuse("a prior is of one field: give one prior per field")
+            raise Misuse("a prior has one field; give one prior per field of a Product")
         if self.is_even:
             cells = Cells.of(domain, most=_FINE)
             return domain.values(cells.points[entropy.below(len(cells.points), size)])
@@ -168,19 +177,19 @@ class Prior:
         return domain.values(points[np.minimum(rows, len(points) - 1)])
 
     def check_not(self, values: Any) -> None:
-        """Refuse if this prior was made of the very values that are to be protected."""
+        """Refuse a prior that was built from the values that are to be protected."""
         rows = np.asarray(values)
         if self.is_even or rows.size != self.points.size or rows.dtype.kind not in "fiuU":
             return
         own = np.sort(self.points.reshape(len(rows), -1), axis=0)
         if (own == np.sort(rows.reshape(len(rows), -1), axis=0)).all():
             raise Misuse(
-                "this prior holds the very values that are to be protected; a prior is public "
+                "this prior holds the very values that are to be protected; build it from public "
                 "data, such as a census or last year's published map"
             )
 
     def _inside(self, domain: Box | Ball | Categories) -> tuple[NDArray[np.int64], Floats]:
-        """Return the lattice points and weights of the places that lie in a domain."""
+        """Return the lattice points and weights of the places inside a domain."""
         labels = self.points.dtype.kind == "U"
         if isinstance(domain, Categories) != labels:
             raise Misuse(f"a prior of {'labels' if labels else 'places'} does not fit {domain}")
@@ -188,8 +197,8 @@ class Prior:
             held = np.asarray(np.isin(self.points, domain.labels))
         elif self.points.shape[1] != domain.dimension:
             raise Misuse(
-                f"the prior's places have {self.points.shape[1]} coordinates, the domain has "
-                f"{domain.dimension}"
+                f"the prior's places must have {domain.dimension} coordinates, as the domain, got "
+                f"{self.points.shape[1]}"
             )
         elif isinstance(domain, Box):
             above, below = self.points >= domain.lo, self.points <= domain.hi
@@ -210,28 +219,35 @@ def _numbers(weights: ArrayLike) -> Floats:
     try:
         return np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError):
-        raise Misuse("weights are numbers, one per place or cell of the prior") from None
+        raise Misuse("`weights` must be numbers, one per place or cell of the prior") from None
 
 
 def _check_weights(weights: Floats) -> None:
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
-        raise Misuse("the weights of a prior are numbers of at least 0, and not all of them are 0")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise Misuse("the weights of a prior must be finite numbers of at least 0")
+    if not weights.sum() > 0:
+        raise Misuse("at least one of the weights of a prior must be above 0")
 
 
-# HOUSE-DOC randomizers.posterior: "Reading reports with what is known anyway: the mean of where a value can have been.\n\n`estimate` needs nothing but the report. A server that also has public examples of what people\nhold (its own validation data, last year's published map) can weigh them by how likely each makes\nthe report; no other reading has a smaller mean squared error under that prior. It is computed from\nthe report alone, so it costs no privacy. Sees reports, never values.\n"
-_PAIRS: Final = 1 << 17  # of a report and a place at a time: what they need fits a core's cache
+# -- decoding by public examples
+#
+# `estimate` needs nothing but the report. A server that also has public examples of what people
+# hold (its own validation data, last year's published map) can weigh them by how likely each makes
+# the report. No other decoder has a smaller mean squared error under that prior. The estimate is
+# computed from the report alone, so it costs no privacy.
+_PAIRS: Final = 1 << 17  # pairs of a report and a place at a time, which fit a core's cache
 
 
 def posterior_mean(randomizer: Randomizer, reports: Reports, *, prior: Floats) -> Floats:
-    """Return the mean of where each value can have been, in the user's units.
+    """Return the posterior mean of each value, in the user's units.
 
-    `prior` holds places that were equally likely before the report: (m, d) if they are the same
-    for everybody, (n, m, d) if each person has their own. *Assumes:* the prior is public, or the
-    server's own; never another person's value.
+    `prior` holds places that are equally likely before the report: (m, d) if they are the same
+    for everybody, (n, m, d) if they differ by person. *Assumes:* the prior is public or belongs to
+    the server; it is never another person's value.
     """
     domain, reports = randomizer.domain, np.asarray(reports)
     if not isinstance(domain, Box | Ball):
-        raise Misuse(f"a mean needs a Box or a Ball, not {domain}")
+        raise Misuse(f"a posterior mean works on a Box or a Ball, not on {domain}")
     if reports.ndim != 2 or reports.shape[1] != randomizer.width:
         raise Misuse(f"reports must have the shape (n, {randomizer.width}), got {reports.shape}")
     places = _everybodys(prior, len(reports), domain.dimension)
@@ -250,8 +266,8 @@ def _everybodys(prior: Floats, n: int, d: int) -> Floats:
         places = np.broadcast_to(places, (n, *places.shape))
     if places.ndim != 3 or places.shape[0] != n or places.shape[1] == 0 or places.shape[2] != d:
         raise Misuse(
-            f"a prior must have the shape (m, {d}), or ({n}, m, {d}) with places of each person's "
-            f"own, and at least one place; got {np.shape(prior)}"
+            f"a prior must have the shape (m, {d}), or ({n}, m, {d}) if places differ by person, "
+            f"with at least one place; got {np.shape(prior)}"
         )
     return places
 
@@ -262,6 +278,9 @@ def _means(randomizer: Randomizer, domain: Box | Ball, reports: Reports, places:
     likely = randomizer.density(np.repeat(reports, m, axis=0), points).reshape(n, m)
     whole = likely.sum(axis=1, keepdims=True)
     if not (whole > 0).all():
-        raise Misuse(f"there are reports that {randomizer.name} does not give from any place")
+        raise Misuse(
+            f"some reports are impossible: {randomizer.name} does not give them from any place of "
+            "the prior"
+        )
     means: Floats = np.einsum("km,kmd->kd", likely / whole, places)
     return means

@@ -1,9 +1,17 @@
 """Sphere response: a public codebook of directions, exact in any dimension, in four bytes.
 
-The value is lifted to the sphere of one dimension more, as PrivUnit does. A report names a
-codeword: one of the `closest` nearest with probability β, else any of the `size`. So each of the
-nearest is at most e^ε times as likely as each of the others, by counting. Read as codeword / m it
-is unbiased: m is the mean component of a report along the lifted value. SPEC section 13.
+The value is lifted to the sphere of one dimension more, as in PrivUnit. A report names a codeword:
+one of the `closest` to the value with probability β, else any of the `size` codewords. So, by
+counting, each of the closest is at most e^ε times as likely as each of the others. The estimate
+codeword / m is unbiased, with m the mean component of a report along the lifted value.
+
+`Codewords` is the codebook, which everybody computes from a seed. A codeword is a vector of small
+integers that are nearly Gaussian, so its direction is nearly uniform on the sphere. The closest
+codewords are computed in integers, ties by index, so two machines never disagree. Only a block of
+codewords is in memory at a time. A turn rotates the coordinates by a public number of places and
+gives them public signs. The value is turned before the comparison and the codeword is turned back,
+which makes one codebook into as many as there are turns, each derived only where a report names it.
+SPEC section 13.
 """
 
 import math
@@ -24,10 +32,9 @@ from coatcheck.randomizers.contract import TOSSES, Decode, MixedResponse, check_
 from coatcheck.randomizers.expected_error import evenly
 from coatcheck.randomizers.lattice_balls import LatticeBall
 
-# HOUSE-DOC randomizers.codewords: 'A public codebook of directions in any dimension, and which of them are nearest to a value.\n\nEverybody computes the same codebook from a seed. A codeword is a vector of small integers that are\nnearly Gaussian, so its direction is nearly uniform on the sphere. Nearness is decided in integers\nalone, ties by index, so two machines never disagree. No more than a block of rows is in memory.\n\nA turn moves all coordinates round by a public number of places and gives them public signs. The\nvalue is turned before the comparison and the codeword is turned back, which makes many codebooks of\none: as many as there are turns, each derived only where a report names it. SPEC section 13.\n'
 _BLOCK: Final = 1 << 18  # entries of the codebook at a time: 2 MB as floats
 _SCORES: Final = 1 << 19  # scores at a time, for many values
-_TURNED: Final = 1 << 18  # coordinates at a time that are turned
+_TURNED: Final = 1 << 18  # coordinates that are turned at a time
 
 # Entry b of 128 is the mean of a Gaussian between its quantiles (128 + b)/256 and (129 + b)/256,
 # times 42.77, rounded, but at least 1, so that no codeword is 0.
@@ -68,42 +75,44 @@ class Codewords:
 
     def directions(self, indices: Points) -> Floats:
         """Return codewords as unit vectors."""
-        found = np.empty((len(indices), self.width))
+        vectors = np.empty((len(indices), self.width))
         for start, rows in self.blocks():
             here = (indices >= start) & (indices < start + len(rows))
             if here.any():
-                found[here] = rows[indices[here] - start]
-        found /= np.linalg.norm(found, axis=1, keepdims=True)
-        return found
+                vectors[here] = rows[indices[here] - start]
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors
 
     def turn(self, turns: Points) -> tuple[Points, NDArray[np.int8]]:
-        """Return by how many places each turn moves, and its signs in one row."""
+        """Return by how many places each turn rotates, and a row of its signs."""
         numbers, which = np.unique(turns, return_inverse=True)
         size = 4 + (self.width + 7) // 8
         label = f"coatcheck sphere turn {self.seed}"
-        drawn = b"".join(public(f"{label} {one}", start=0, stop=size) for one in numbers.tolist())
+        drawn = b"".join(
+            public(f"{label} {number}", start=0, stop=size) for number in numbers.tolist()
+        )
         table = np.frombuffer(drawn, dtype=np.uint8).reshape(len(numbers), size)
         moves = np.ascontiguousarray(table[:, :4]).view("<u4")[:, 0].astype(np.int64) % self.width
         bits = np.unpackbits(table[:, 4:], axis=1, count=self.width, bitorder="little")
         return moves[which], (1 - 2 * bits.astype(np.int8))[which]
 
     def turned(self, vectors: Any, turns: Points) -> Any:
-        """Return vectors turned, each by its own turn."""
-        found = np.empty_like(vectors)
+        """Turn vectors, each by its own turn."""
+        moved = np.empty_like(vectors)
         for rows in self._some(len(vectors)):
             moves, signs = self.turn(turns[rows])
             sources = (np.arange(self.width) + moves[:, None]) % self.width
-            found[rows] = np.take_along_axis(vectors[rows], sources, axis=1) * signs
-        return found
+            moved[rows] = np.take_along_axis(vectors[rows], sources, axis=1) * signs
+        return moved
 
     def turned_back(self, vectors: Floats, turns: Points) -> Floats:
-        """Return vectors as they were before their turns."""
-        found = np.empty_like(vectors)
+        """Undo the turns of vectors."""
+        moved = np.empty_like(vectors)
         for rows in self._some(len(vectors)):
             moves, signs = self.turn(turns[rows])
             sources = (np.arange(self.width) - moves[:, None]) % self.width
-            found[rows] = np.take_along_axis(vectors[rows] * signs, sources, axis=1)
-        return found
+            moved[rows] = np.take_along_axis(vectors[rows] * signs, sources, axis=1)
+        return moved
 
     def _some(self, count: int) -> Iterator[slice]:
         step = max(1, _TURNED // self.width)
@@ -112,7 +121,7 @@ class Codewords:
     # -- nearness
 
     def lift(self, points: Points) -> Points:
-        """Return lattice points of the ball on the sphere of one dimension more, in integers."""
+        """Lift lattice points of the ball to the sphere of one dimension more, in integers."""
         squares = self.half * self.half - (points * points).sum(axis=1)
         roots = np.sqrt(squares.astype(np.float64)).astype(np.int64)
         roots -= roots * roots > squares
@@ -120,10 +129,9 @@ class Codewords:
         return np.concatenate([points, roots[:, None]], axis=1)
 
     def nearest(self, points: Points, turns: Points, near: int) -> Iterator[tuple[slice, Points]]:
-        """Yield rows of points with the indices of the `near` codewords nearest to each.
+        """Yield rows of points with the indices of the `near` nearest codewords, in any order.
 
-        Their order means nothing. The keys are whole numbers below 2^53, so floats hold them
-        exactly, and all keys of a point are different.
+        Keys are whole numbers below 2^53, which floats hold exactly, and those of a point differ.
         """
         for rows, keys in self.keys(points, turns):
             yield rows, np.argpartition(keys, self.size - near, axis=1)[:, self.size - near :]
@@ -159,9 +167,9 @@ def inverse_lengths(rows: Floats) -> list[int]:
 
 _MOST_DIMENSIONS: Final = 5000
 _MOST_CODEWORDS: Final = 1 << 16
-_MOST_REPORTS: Final = 1 << 32  # different ones, over all turns: a report has four bytes
+_MOST_REPORTS: Final = 1 << 32  # different reports over all turns: a report has four bytes
 _MOST_ENTRIES: Final = 1 << 23  # integers of a codebook: about 40 ms for one report
-_USUAL: Final = 1 << 8  # codewords, unless so large an ε needs more
+_USUAL: Final = 1 << 8  # codewords, unless a large ε needs more
 _FEWEST_NEAR: Final = 6  # fewer near codewords cost more than 3 % of the error
 _LARGEST_SEED: Final = (1 << 53) - 1  # what every reader of JSON keeps exactly
 _NODES: Final = 1 << 14
@@ -171,12 +179,12 @@ _NODES: Final = 1 << 14
 class SphereResponse(MixedResponse):
     """One of the codewords nearest to the value, or any codeword.
 
-    Each report also names one of `turns` public turns of the codebook, drawn without looking at
-    the value. One codebook leans a little to its own side at every value, and people who hold
-    nearly the same value share that; the turns average it out. `lean` says what is left of it.
+    Each report also names one of `turns` public turns of the codebook, drawn independently of the
+    value. A single codebook leans a little to one side at every value, the same for all people
+    who hold nearly that value; the turns average this out. `lean` is what remains of it.
 
-    `size`, `closest` and `turns` are chosen for ε and the dimension unless they are given: 256
-    codewords unless ε is large, and as many turns as a report of 32 bits can name.
+    The defaults of `size`, `closest` and `turns` depend on ε and the dimension: 256 codewords
+    unless ε is large, and as many turns as a report of 32 bits can name.
     """
 
     name: ClassVar[str] = "sphere"
@@ -194,15 +202,17 @@ class SphereResponse(MixedResponse):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
         if not isinstance(self.domain, Ball) or self.domain.p != 2:
-            raise Misuse(f"sphere response works on a Ball with p = 2, not on {self.domain}")
+            raise Misuse(f"a sphere works on a Ball with p = 2, not on {self.domain}")
         if self.domain.dimension > _MOST_DIMENSIONS:
             raise Misuse(
-                f"sphere response works on at most {_MOST_DIMENSIONS} dimensions, "
+                f"a sphere works on at most {_MOST_DIMENSIONS} dimensions, "
                 f"got {self.domain.dimension}"
             )
         for name in ("size", "closest", "turns", "seed"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 0:
-                raise Misuse(f"{name} is a whole number from 0 on, got {getattr(self, name)!r}")
+                raise Misuse(
+                    f"`{name}` must be a whole number from 0 on, got {getattr(self, name)!r}"
+                )
         if not (self.size and self.closest):
             self._choose_caps()
         object.__setattr__(self, "turns", self.turns or _MOST_REPORTS // self.size)
@@ -211,11 +221,13 @@ class SphereResponse(MixedResponse):
 
     def _check_sizes(self) -> None:
         if not 1 <= self.closest < self.size:
-            raise Misuse(f"near codewords are some of {self.size}, not all, got {self.closest}")
-        if self.size > _MOST_CODEWORDS or self.size * self.turns > _MOST_REPORTS:
+            raise Misuse(f"`closest` must be from 1 to {self.size - 1}, got {self.closest}")
+        if self.size > _MOST_CODEWORDS:
+            raise Misuse(f"`size` must be at most 2^16, got {self.size}")
+        if self.size * self.turns > _MOST_REPORTS:
             raise Misuse(
-                f"there are at most 2^16 codewords and 2^32 reports, got {self.size} codewords "
-                f"with {self.turns} turns"
+                f"`size` times `turns` must be at most 2^32, got {self.size} codewords with "
+                f"{self.turns} turns"
             )
         if self.size * self._width > _MOST_ENTRIES:
             raise Misuse(
@@ -223,10 +235,10 @@ class SphereResponse(MixedResponse):
                 f"{self._width}"
             )
         if self.seed > _LARGEST_SEED:
-            raise Misuse(f"a seed is below 2^53, got {self.seed}")
+            raise Misuse(f"`seed` must be below 2^53, got {self.seed}")
 
     def _choose_caps(self) -> None:
-        """Take the smallest codebook with enough near codewords, and the best number of them."""
+        """Choose the smallest codebook with enough near codewords, and the best number of them."""
         most = min(_MOST_CODEWORDS, 1 << ((_MOST_ENTRIES // self._width).bit_length() - 1))
         size = self.size or _USUAL
         while True:
@@ -272,10 +284,10 @@ class SphereResponse(MixedResponse):
             return Fraction(0)
         turn, index = divmod(named, self.size)
         place = np.array([point], dtype=np.int64)
-        (_, found), *_ = self._codewords.nearest(place, np.array([turn]), self.closest)
+        (_, nearest), *_ = self._codewords.nearest(place, np.array([turn]), self.closest)
         heads = Fraction(self.heads, TOSSES)
         far = (1 - heads) / self.size
-        return (far + heads / self.closest if index in found[0] else far) / self.turns
+        return (far + heads / self.closest if index in nearest[0] else far) / self.turns
 
     @property
     def width(self) -> int:
@@ -295,7 +307,7 @@ class SphereResponse(MixedResponse):
     # -- drawing
 
     def _respond(self, points: Points, entropy: Entropy) -> Points:
-        # All four are drawn every time, so that the work does not tell how the coin fell.
+        # All four are drawn every time, so that the work does not reveal how the coin fell.
         n = len(points)
         is_near = entropy.coins(self.heads, n)
         turns = entropy.below(self.turns, n)
@@ -306,12 +318,12 @@ class SphereResponse(MixedResponse):
             indices[rows] = np.where(is_near[rows], chosen, indices[rows])
         return (turns * self.size + indices)[:, None]
 
-    # -- reading
+    # -- decoding
 
     def _frame(self, reports: Points) -> Floats:
         turns, indices = np.divmod(reports[:, 0], self.size)
         if len(reports) and not (0 <= turns.min() and turns.max() < self.turns):
-            raise Misuse(f"reports are from 0 to {self.size * self.turns - 1}")
+            raise Misuse(f"reports must be from 0 to {self.size * self.turns - 1}")
         codewords = self._codewords
         return codewords.turned_back(codewords.directions(indices), turns)
 
@@ -342,14 +354,14 @@ class SphereResponse(MixedResponse):
 
     @property
     def lean(self) -> float:
-        """Return how far the mean of all reports of one value lies from it, in the unit of values.
+        """Return how far the mean of all reports of one value is from it, in the unit of values.
 
-        It is the root of the mean square over values of full length, and falls with √turns.
+        It is the root mean square over values of full length, and falls with √turns.
         """
         across = (1 - self._top_moment(2)) / (self.closest * self.turns)
         return self.domain.radius * self.mixing * math.sqrt(across) / self.strength
 
-    # -- the error: the codebook is taken as random, which is what turns make of it
+    # -- the error, for a random codebook, which is what the turns make of it
 
     def squared_error(self, place: Floats) -> float:
         """Return the mean squared error of the unbiased estimate at a place of the unit ball."""
@@ -389,10 +401,11 @@ class SphereResponse(MixedResponse):
     def _misses(self, lengths: Floats, draws: Floats, how: Decode, power: int) -> Floats:
         """Return errors of values of these lengths, by symmetry in three coordinates.
 
-        The first is along the value, the second the lift; what is across both has a length only.
+        The first is along the value, the second along the lift; the third is the length across
+        both.
         """
         lifts = np.sqrt(1 - lengths * lengths)
-        found = np.zeros(len(draws))
+        errors = np.zeros(len(draws))
         for weight, along in self._components(draws[:, 0]):
             rest = np.sqrt(1 - along * along)
             side = _component(draws[:, 1], self._width - 1)
@@ -402,11 +415,11 @@ class SphereResponse(MixedResponse):
             if how == "project":
                 places /= np.maximum(np.linalg.norm(places, axis=1), 1.0)[:, None]
             misses = np.hypot(places[:, 0] - lengths, places[:, 1]) * self.domain.radius
-            found += weight * misses**power
-        return found
+            errors += weight * misses**power
+        return errors
 
     def _components(self, uniforms: Floats) -> list[tuple[float, Floats]]:
-        """Return the components along the value of near codewords and of any, with weights."""
+        """Return weighted components along the value: of near codewords, and of any codeword."""
         ranks = np.minimum(np.floor(uniforms * self.closest), self.closest - 1)
         within = uniforms * self.closest - ranks
         shares = special.betaincinv(ranks + 1, self.size - ranks, np.clip(within, 1e-9, 1 - 1e-9))
@@ -424,8 +437,8 @@ def _component(shares: Any, width: int) -> Floats:
     if width == 1:
         return np.where(shares < 0.5, 1.0, -1.0)
     half = (width - 1) / 2
-    found: Floats = 1 - 2 * special.betaincinv(half, half, shares)
-    return found
+    components: Floats = 1 - 2 * special.betaincinv(half, half, shares)
+    return components
 
 
 def _leaning_most(epsilon: float, size: int, width: int) -> int:

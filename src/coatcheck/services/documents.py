@@ -8,11 +8,11 @@ from msgspec import Meta, Struct
 PAGE: Final = 1 << 18
 """The most bytes of a page of letters: a copy is held for each reader."""
 OWN_PAGE: Final = 3800
-"""The same for letters to one address, so that sealed by the gateway it has its least size."""
+"""The same for letters to one address; sealed by the gateway, such a page has the least size."""
 NUMBERS: Final = "coatcheck-numbers"
 MORE: Final = "coatcheck-more"
 AT_ONCE: Final = 64
-"""How many letters one request may bring."""
+"""The most letters in one request."""
 Group = Annotated[int, Meta(ge=0, lt=16)]
 Address = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Number = Annotated[int, Meta(ge=0, le=2**40)]
@@ -36,7 +36,7 @@ class Entry(Struct, frozen=True):
         heading: the bulletin's signed head.
         log_place: the heading's place in the board's log.
         log_path: from the heading to the root in the checkpoint.
-        checkpoint: the board's signed word.
+        checkpoint: the board's signed checkpoint.
     """
 
     entry: bytes
@@ -54,7 +54,7 @@ class Logged(Struct, frozen=True):
     Attributes:
         place: the terms' place in the log.
         path: from the terms to the root in the checkpoint.
-        checkpoint: the board's signed word.
+        checkpoint: the board's signed checkpoint.
     """
 
     place: int
@@ -69,18 +69,18 @@ class Proof(Struct, frozen=True):
 
 
 class Posted(Struct, frozen=True):
-    """Where in the log a letter is shown; of several letters, the first."""
+    """The place of a letter in the log; of several letters, that of the first."""
 
     place: Annotated[int, Meta(ge=0, le=2**53)]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What may be seen: everything on the disk.
+    """The part of the log that requests may read: everything that is on the disk.
 
     Attributes:
-        size: how many things were shown.
-        checkpoint: the board's signature over them.
+        size: the number of entries of the log.
+        checkpoint: the board's signed checkpoint of this size.
     """
 
     size: int

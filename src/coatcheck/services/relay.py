@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import httptools
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from coatcheck.entropy import system
 from coatcheck.errors import Malformed, Unavailable
@@ -30,12 +30,166 @@ from coatcheck.protocol.oblivious_http import (
     SignedKeys,
 )
 from coatcheck.services.settings import RelaySettings
-from coatcheck.services.telemetry import MEDIA as METRICS
-from coatcheck.services.web.app import App, openapi
+from coatcheck.services.web.app import COMMON_WITHOUT_STORE, App
 from coatcheck.services.web.client import Answered, Origin, certificates, check_apart, origin_of
 from coatcheck.services.web.connections import Receive, Scope, Send, Wire, header, read_body
 from coatcheck.services.web.gateway import SENDS
 from coatcheck.services.web.routing import MEDIA, OHTTP_KEY, Problem, Reply, Route
+
+Authority = Annotated[str, Meta(pattern=r"\A[0-9a-z.:\[\]-]{1,255}\Z")]
+_AWAY: Final = "the gateway does not answer now; try later, and never without a relay"
+_ANY_PAGE: Final = [
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", f"{UNTIL}, {SIGNATURES}".encode()),
+]
+"""Lets pages of any site use the relay: it knows no credentials that they could misuse."""
+_PREFLIGHT: Final = {
+    "access-control-allow-methods": "GET, POST",
+    "access-control-allow-headers": "content-type",
+    "access-control-max-age": "86400",
+}
+_AGAIN: Final = 1.0
+"""Seconds within which a gateway's keys are fetched once at most, whatever it answers."""
+
+
+@dataclass(frozen=True)
+class _CachedKeys:
+    """A gateway's keys as everybody gets them, and when they were fetched, by the steady clock."""
+
+    signed: SignedKeys
+    since: float
+
+
+class RelayService(App[RelaySettings]):
+    """A relay for the gateways that its settings name."""
+
+    role = "relay"
+    settings_type = RelaySettings
+
+    def __init__(self, settings: RelaySettings) -> None:
+        super().__init__(settings)
+        self._pipes = Pipes(ca=settings.ca_file, timeout=settings.peer_timeout)
+        self._gateways: dict[str, Origin] = {}
+        self._keys: dict[str, _CachedKeys] = {}
+        self._fetching: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._under_way = 0
+        for gateway in settings.gateways:
+            if not gateway.startswith("@"):
+                self._add(gateway)
+
+    def _add(self, url: str) -> None:
+        origin = origin_of(url)
+        if self.settings.url:
+            check_apart(self.settings.url, url)
+        self._gateways[origin.authority] = origin
+
+    def _gateway(self, authority: str) -> Origin:
+        """Return a gateway of the settings, by its authority."""
+        if authority not in self._gateways:
+            for gateway in self.settings.gateways:
+                if gateway.startswith("@"):
+                    with suppress(Unavailable):  # a role that has not started yet
+                        self._add(self.settings.value(gateway))
+        if authority not in self._gateways:
+            raise Problem(
+                "not-found",
+                "not a gateway of this relay; its operator can add it to `gateways`",
+            )
+        return self._gateways[authority]
+
+    async def end(self) -> None:
+        """Close the connections."""
+        await self._pipes.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, with headers that let pages of any site read the answer."""
+
+        async def sent(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_ANY_PAGE]
+            await send(message)
+
+        await super().__call__(scope, receive, sent if scope["type"] == "http" else send)
+
+    async def preflight(self, authority: Authority) -> Reply:
+        """Let a browser send requests for a page of any site."""
+        self._gateway(authority)
+        return Reply(b"", _PREFLIGHT)
+
+    async def keys(self, authority: Authority) -> Reply:
+        """Return a gateway's keys, the same to everybody for a while."""
+        gateway = self._gateway(authority)
+        async with self._fetching[authority]:  # requests that come meanwhile get the same answer
+            cached = self._keys.get(authority)
+            if cached is None or time.monotonic() - cached.since > self.settings.keys_for:
+                cached = self._keys[authority] = await self._fetch(gateway)
+        return Reply(cached.signed.keys, cached.signed.headers)
+
+    async def _fetch(self, gateway: Origin) -> _CachedKeys:
+        """Fetch a gateway's keys."""
+        answer = await self._ask("GET", gateway, b"", {"accept": KEYS_MEDIA})
+        if answer.status != 200:
+            raise Problem("unavailable", _AWAY)
+        try:
+            return _CachedKeys(SignedKeys.read(answer.body, answer.headers), time.monotonic())
+        except Malformed:
+            raise Problem("unavailable", _AWAY) from None
+
+    async def forward(self, authority: Authority, wire: Wire) -> Reply:
+        """Forward a sealed request to a gateway, and return its sealed answer."""
+        scope, receive, _ = wire
+        gateway = self._gateway(authority)
+        if header(scope, b"content-type") != REQUEST_MEDIA.encode():
+            raise Problem("malformed", f"the content type must be {REQUEST_MEDIA}")
+        if self._under_way >= self.settings.waiting:
+            raise Problem("busy", "too many requests are in progress; try again in a moment")
+        self._under_way += 1
+        try:
+            body = await read_body(scope, receive, limit=SIZES[-1])
+            answer = await self._ask("POST", gateway, body, {"content-type": REQUEST_MEDIA})
+        finally:
+            self._under_way -= 1
+        media = answer.headers.get("content-type", "")
+        if answer.status == 200 and media == RESPONSE_MEDIA:
+            return Reply(answer.body)
+        if media == MEDIA and OHTTP_KEY.encode() in answer.body:
+            self._forget(authority)
+            raise Problem("ohttp-key", "the gateway has other keys now; fetch them again")
+        if answer.status == 400:
+            raise Problem("malformed", "the gateway found this not to be an encapsulated request")
+        raise Problem("unavailable", _AWAY)
+
+    def _forget(self, authority: str) -> None:
+        """Drop the keys, so that they are fetched again, but at most once per `_AGAIN` seconds."""
+        cached = self._keys.get(authority)
+        if cached is not None and time.monotonic() - cached.since > _AGAIN:
+            del self._keys[authority]
+
+    async def _ask(
+        self, method: str, gateway: Origin, body: bytes, headers: dict[str, str]
+    ) -> Answered:
+        try:
+            return await self._pipes.exchange(method, gateway, GATEWAY_PATH, body, headers=headers)
+        except Unavailable:
+            raise Problem("unavailable", _AWAY) from None
+
+    table = (
+        Route(
+            *("POST", "/gateways/{authority}", forward),
+            takes=REQUEST_MEDIA,
+            media=RESPONSE_MEDIA,
+            problems=(404, 422, 429),
+        ),
+        Route(
+            *("GET", "/gateways/{authority}", keys),
+            media=KEYS_MEDIA,
+            sends=SENDS,
+            problems=(404, 503),
+        ),
+        Route("OPTIONS", "/gateways/{authority}", preflight, problems=(404,)),
+    )
+    common = COMMON_WITHOUT_STORE
+
 
 # -- connections to gateways. The services' HTTP client costs about 2 ms of CPU per request, most of
 # what a relay would do; this one speaks only the HTTP/1.1 that a relay needs.
@@ -168,181 +322,3 @@ class _Pipe(asyncio.Protocol):
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
-
-
-Authority = Annotated[str, Meta(pattern=r"\A[0-9a-z.:\[\]-]{1,255}\Z")]
-_AWAY: Final = "the gateway does not answer now; try later, and never without a relay"
-_ANY_PAGE: Final = [
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", f"{UNTIL}, {SIGNATURES}".encode()),
-]
-"""Lets pages of any site use the relay: it knows no credentials that they could misuse."""
-_PREFLIGHT: Final = {
-    "access-control-allow-methods": "GET, POST",
-    "access-control-allow-headers": "content-type",
-    "access-control-max-age": "86400",
-}
-_AGAIN: Final = 1.0
-"""Seconds within which a gateway's keys are fetched once at most, whatever it answers."""
-
-
-class RelayHealth(Struct, frozen=True):
-    """The role; a relay has no store, so every process of it leads."""
-
-    role: str
-    leads: bool = True
-
-
-@dataclass(frozen=True)
-class _CachedKeys:
-    """A gateway's keys as everybody gets them, and when they were fetched, by the steady clock."""
-
-    signed: SignedKeys
-    since: float
-
-
-class RelayService(App[RelaySettings]):
-    """A relay for the gateways that its settings name."""
-
-    role = "relay"
-    settings_type = RelaySettings
-
-    def __init__(self, settings: RelaySettings) -> None:
-        super().__init__(settings)
-        self._pipes = Pipes(ca=settings.ca_file, timeout=settings.peer_timeout)
-        self._gateways: dict[str, Origin] = {}
-        self._keys: dict[str, _CachedKeys] = {}
-        self._fetching: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._under_way = 0
-        for gateway in settings.gateways:
-            if not gateway.startswith("@"):
-                self._add(gateway)
-
-    def _add(self, url: str) -> None:
-        origin = origin_of(url)
-        if self.settings.url:
-            check_apart(self.settings.url, url)
-        self._gateways[origin.authority] = origin
-
-    def _gateway(self, authority: str) -> Origin:
-        """Return a gateway of the settings, by its authority."""
-        if authority not in self._gateways:
-            for gateway in self.settings.gateways:
-                if gateway.startswith("@"):
-                    with suppress(Unavailable):  # a role that has not started yet
-                        self._add(self.settings.value(gateway))
-        if authority not in self._gateways:
-            raise Problem(
-                "not-found",
-                "not a gateway of this relay; its operator can add it to `gateways`",
-            )
-        return self._gateways[authority]
-
-    async def end(self) -> None:
-        """Close the connections."""
-        await self._pipes.close()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, with headers that let pages of any site read the answer."""
-
-        async def sent(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_ANY_PAGE]
-            await send(message)
-
-        await super().__call__(scope, receive, sent if scope["type"] == "http" else send)
-
-    # -- for people
-
-    async def preflight(self, authority: Authority) -> Reply:
-        """Let a browser send requests for a page of any site."""
-        self._gateway(authority)
-        return Reply(b"", _PREFLIGHT)
-
-    async def keys(self, authority: Authority) -> Reply:
-        """Return a gateway's keys, the same to everybody for a while."""
-        gateway = self._gateway(authority)
-        async with self._fetching[authority]:  # requests that come meanwhile get the same answer
-            cached = self._keys.get(authority)
-            if cached is None or time.monotonic() - cached.since > self.settings.keys_for:
-                cached = self._keys[authority] = await self._fetch(gateway)
-        return Reply(cached.signed.keys, cached.signed.headers)
-
-    async def _fetch(self, gateway: Origin) -> _CachedKeys:
-        """Fetch a gateway's keys."""
-        answer = await self._ask("GET", gateway, b"", {"accept": KEYS_MEDIA})
-        if answer.status != 200:
-            raise Problem("unavailable", _AWAY)
-        try:
-            return _CachedKeys(SignedKeys.read(answer.body, answer.headers), time.monotonic())
-        except Malformed:
-            raise Problem("unavailable", _AWAY) from None
-
-    async def forward(self, authority: Authority, wire: Wire) -> Reply:
-        """Forward a sealed request to a gateway, and return its sealed answer."""
-        scope, receive, _ = wire
-        gateway = self._gateway(authority)
-        if header(scope, b"content-type") != REQUEST_MEDIA.encode():
-            raise Problem("malformed", f"the content type must be {REQUEST_MEDIA}")
-        if self._under_way >= self.settings.waiting:
-            raise Problem("busy", "too many requests are in progress; try again in a moment")
-        self._under_way += 1
-        try:
-            body = await read_body(scope, receive, limit=SIZES[-1])
-            answer = await self._ask("POST", gateway, body, {"content-type": REQUEST_MEDIA})
-        finally:
-            self._under_way -= 1
-        media = answer.headers.get("content-type", "")
-        if answer.status == 200 and media == RESPONSE_MEDIA:
-            return Reply(answer.body)
-        if media == MEDIA and OHTTP_KEY.encode() in answer.body:
-            self._forget(authority)
-            raise Problem("ohttp-key", "the gateway has other keys now; fetch them again")
-        if answer.status == 400:
-            raise Problem("malformed", "the gateway found this not to be an encapsulated request")
-        raise Problem("unavailable", _AWAY)
-
-    def _forget(self, authority: str) -> None:
-        """Drop the keys, so that they are fetched again, but at most once per `_AGAIN` seconds."""
-        cached = self._keys.get(authority)
-        if cached is not None and time.monotonic() - cached.since > _AGAIN:
-            del self._keys[authority]
-
-    async def _ask(
-        self, method: str, gateway: Origin, body: bytes, headers: dict[str, str]
-    ) -> Answered:
-        try:
-            return await self._pipes.exchange(method, gateway, GATEWAY_PATH, body, headers=headers)
-        except Unavailable:
-            raise Problem("unavailable", _AWAY) from None
-
-    # -- for the operator
-
-    async def healthz(self) -> RelayHealth:
-        """Return the role, as a sign that the relay answers."""
-        return RelayHealth(self.role)
-
-    async def metrics_page(self) -> Reply:
-        """Return the metrics in the text format of Prometheus."""
-        return Reply(self.metrics.page())
-
-    table = (
-        Route(
-            *("POST", "/gateways/{authority}", forward),
-            takes=REQUEST_MEDIA,
-            media=RESPONSE_MEDIA,
-            problems=(404, 422, 429),
-        ),
-        Route(
-            *("GET", "/gateways/{authority}", keys),
-            media=KEYS_MEDIA,
-            sends=SENDS,
-            problems=(404, 503),
-        ),
-        Route("OPTIONS", "/gateways/{authority}", preflight, problems=(404,)),
-    )
-    common = (
-        Route("GET", "/healthz", healthz),
-        Route("GET", "/metrics", metrics_page, media=METRICS, operator=True),
-        Route("GET", "/openapi.json", openapi),
-    )

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from coatcheck.errors import Error, Fenced, Unavailable
 from coatcheck.protocol.log.verification import verify_outcome
-from coatcheck.protocol.outcomes import PATIENCE, end_due
+from coatcheck.protocol.outcomes import PATIENCE, outcome_due
 from coatcheck.protocol.state_machine import Transitions
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.bulletins import heading_size
@@ -347,7 +347,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
 
     def is_given_up(self, live: L) -> bool:
         """Tell whether the time is over in which the board is asked to take an end."""
-        return self.clock.now() >= end_due(live.round) + PATIENCE
+        return self.clock.now() >= outcome_due(live.round) + PATIENCE
 
     async def within(self, end: int, step: Awaitable[_R]) -> _R:
         """Wait for something that takes long, but not beyond a time."""

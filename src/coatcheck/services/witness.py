@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from coatcheck.durable_files import read_bytes, write_bytes
 from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse
@@ -29,8 +29,7 @@ from coatcheck.protocol.log.signed_notes import (
 )
 from coatcheck.protocol.log.verification import board_note_key
 from coatcheck.services.settings import WitnessSettings
-from coatcheck.services.telemetry import MEDIA as METRICS
-from coatcheck.services.web.app import App, openapi
+from coatcheck.services.web.app import COMMON_WITHOUT_STORE, App
 from coatcheck.services.web.connections import Wire, read_body, respond
 from coatcheck.services.web.routing import TEXT, Problem, Reply, Route
 
@@ -38,13 +37,6 @@ SIZE_MEDIA: Final = "text/x.tlog.size"
 _MOST: Final = 1 << 16
 """The most bytes of a submission."""
 Log = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z", description="SHA-256 of the log's origin.")]
-
-
-class WitnessHealth(Struct, frozen=True):
-    """The role; a witness has one process, which leads."""
-
-    role: str
-    leads: bool = True
 
 
 class WitnessService(App[WitnessSettings]):
@@ -131,14 +123,6 @@ class WitnessService(App[WitnessSettings]):
         """Return the key that verifies the cosignatures, as a C2SP verifier key."""
         return Reply(f"{self.note_key.text}\n".encode())
 
-    async def healthz(self) -> WitnessHealth:
-        """Return the role, as a sign that the witness answers."""
-        return WitnessHealth(self.role)
-
-    async def metrics_page(self) -> Reply:
-        """Return the metrics in the text format of Prometheus."""
-        return Reply(self.metrics.page())
-
     table = (
         Route(
             *("POST", "/add-checkpoint", add_checkpoint),
@@ -149,11 +133,7 @@ class WitnessService(App[WitnessSettings]):
         Route("GET", "/{log}/checkpoint", checkpoint, media=TEXT, problems=(404,)),
         Route("GET", "/key", key, media=TEXT),
     )
-    common = (
-        Route("GET", "/healthz", healthz),
-        Route("GET", "/metrics", metrics_page, media=METRICS, operator=True),
-        Route("GET", "/openapi.json", openapi),
-    )
+    common = COMMON_WITHOUT_STORE
 
 
 def _hash(origin: str) -> str:

@@ -32,7 +32,7 @@ from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.drafting import Draft, GroupPlan
 from coatcheck.protocol.keys import KeyPairs, PublicKeys, VerifyingKey
 from coatcheck.protocol.log.verification import VerifiedBulletin, verify_bulletin
-from coatcheck.protocol.server import Server, one_by_one
+from coatcheck.protocol.server import Server, split_rows
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.terms import Round, Suite, Tokens, suite_named
 from coatcheck.protocol.ticket import Ticket
@@ -344,7 +344,7 @@ def view(outcome: Outcome, role: str, *, corrupted: Sequence[tuple[int, int]] = 
         raise Misuse(f"`role` must be server or onlooker, not {role!r}")
     server = Server(outcome.round, keys=outcome.keys.server, task=outcome.task)
     opened = server.open(Batch.decode(outcome.batch, outcome.round))
-    addresses = tuple(tuple(one_by_one(group.addresses)) for group in opened)
+    addresses = tuple(tuple(split_rows(group.addresses)) for group in opened)
     corrupted_by_address = {outcome.tickets[g][row].keys.address: (g, row) for g, row in corrupted}
     linked = {
         (group, row): corrupted_by_address[address]

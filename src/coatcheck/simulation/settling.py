@@ -8,7 +8,7 @@ that tests can include people who break the rules.
     >>> settle([[0, 1], [0, 1]], cells=([(0,), (9,)], [(8,), (1,)]), asks=(2,))
     [1, 0]
 
-`forecast` shows an operator the quality for several numbers of candidates and of steps. It draws
+`forecast_settling` shows an operator the quality for several numbers of candidates and of steps. It draws
 crowds from the plan's prior, or evenly; they report, get candidates and settle, and true places
 measure the result. No crowd had a part in choosing the design, so the figures are held out; each
 has the standard error of its mean. People are honest; docs/how-to/settle-by-letter.md has the cost
@@ -257,7 +257,7 @@ class Forecast:
     standard_errors: tuple[float, float, float, float]
 
 
-def forecast(planned: Plan, task: tasks.Task, *, rounds: int = ROUNDS) -> list[Forecast]:
+def forecast_settling(planned: Plan, task: tasks.Task, *, rounds: int = ROUNDS) -> list[Forecast]:
     """Try how well people are served, by the server alone and with more and more letters."""
     if not names_many(task):
         raise Misuse(

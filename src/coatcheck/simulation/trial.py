@@ -31,7 +31,7 @@ from coatcheck.planning.budget_search import usual_delta
 from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import Decode, Goal, Prior
 from coatcheck.randomizers.choice import misses
-from coatcheck.randomizers.density import LEARNED, read
+from coatcheck.randomizers.density import LEARNED, decode_batch
 from coatcheck.simulation.quality import Service, measure, named_alone, names_many
 from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.simulation.settling import find_near, settle_round
@@ -210,7 +210,7 @@ def run_trial(
     for group, of, reports in zip(outcome.groups, terms, seen.reports, strict=True):
         how = cast("Decode", of.decode)
         estimates.append(numbers(group.randomizer, reports, how, prior=prior))
-        if how in LEARNED and not read(group.randomizer, reports, prior=prior).learned:
+        if how in LEARNED and not decode_batch(group.randomizer, reports, prior=prior).learned:
             unlearned.append(of.name)
     decoded = zip(estimates, values, owners, strict=True)
     named = [(row, other) for row, others in enumerate(outcome.partners(0)) for _, other in others]

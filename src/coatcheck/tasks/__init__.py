@@ -1,10 +1,11 @@
-"""FAMILY: what a server may compute on the shuffled estimates.
+"""Tasks by name: what a server may compute on the shuffled estimates.
 
-A task gets one array of estimates per group, and notes if it asks for them. It never sees a key, an
-address or a message, and cannot import what handles them. It answers every report once, with
-numbers (`Values`) or with other reports by position (`References`). It must be
-permutation-equivariant: `check_equivariance` tries to refute that. Paper, sections on problem
-settings and post-computation communication.
+A task gets one array of estimates per group, and the notes if it reads them. It never sees a key,
+an address or a message, and cannot import the code that handles them. It answers every report once,
+with numbers (`Values`) or with other reports by position (`References`). It must be
+permutation-equivariant: `check_equivariance` looks for a counterexample. A new task is a file here
+and a line in `_BUILT_IN`, or a plug-in: an installed package with an entry point. Paper, sections
+on problem settings and post-computation communication.
 
     >>> import numpy as np
     >>> from coatcheck.tasks import answer, from_params
@@ -37,8 +38,8 @@ from coatcheck.tasks.contract import (
     Scored,
     Task,
     Values,
-    among,
     from_pairs,
+    with_silent,
 )
 from coatcheck.tasks.execution import answer, canonical_order
 
@@ -59,15 +60,15 @@ __all__ = [
     "Scored",
     "Task",
     "Values",
-    "among",
     "answer",
     "canonical_order",
-    "check_silence",
+    "check_coin_allowed",
     "exposure",
     "from_pairs",
     "from_params",
     "load",
     "names",
+    "with_silent",
 ]
 
 ENTRY_POINTS = "coatcheck.tasks"
@@ -85,27 +86,27 @@ _BUILT_IN = {
 
 
 def names() -> tuple[str, ...]:
-    """Every task that can be asked for by name: built in, or installed as an entry point."""
+    """Return the names of all tasks, built in or installed as plug-ins."""
     return tuple(sorted({*_BUILT_IN, *(point.name for point in _plug_ins())}))
 
 
 def load(name: str) -> type[Task]:
-    """The class of a task; built-in names win over installed ones."""
+    """Load the class of a task; built-in names win over those of plug-ins."""
     if name in _BUILT_IN:
         module, _, attribute = _BUILT_IN[name].partition(":")
         return cast("type[Task]", getattr(import_module(module), attribute))
     for point in _plug_ins():
         if point.name == name:
             return cast("type[Task]", point.load())
-    raise Misuse(f"no task is called {name!r}; there are {', '.join(names())}")
+    raise Misuse(f"no task is called {name!r}; the tasks are {', '.join(names())}")
 
 
 def from_params(params: dict[str, object]) -> Task:
-    """Rebuild a task from its parameters, as they stand in the terms."""
+    """Build a task from its parameters in the terms."""
     rest = {key: value for key, value in params.items() if key != "name"}
     name = params.get("name")
     if not isinstance(name, str):
-        raise Misuse("the parameters of a task need its name")
+        raise Misuse("the parameters of a task need its name; set `name`")
     try:
         return load(name)(**rest)
     except Misuse:
@@ -117,31 +118,34 @@ def from_params(params: dict[str, object]) -> Task:
 def exposure(
     task: Task, *, sizes: Sequence[int], corrupted: Sequence[int], each: int = 1
 ) -> tuple[int, ...]:
-    """Upper bound on the honest people of each group whom corrupted people's answers expose.
+    """Return an upper bound on the honest people of each group that corrupted people expose.
 
-    With |C_g| corrupted people in group g, at most sum_g |C_g| * exposed[g][h] of group h stop
-    being part of the crowd (paper, post-computation communication). `each` is how many reports one
-    of them can hand in: as many as there are shufflers, in place of traps. *Assumes*, as the paper
-    does, that who they are does not depend on the reports (docs/explanation/exposure.md).
+    With |C_g| corrupted people in group g, at most sum_g |C_g| * exposed[g][h] people of group h
+    leave the crowd (paper, post-computation communication). `each` is the number of reports that
+    one corrupted person can upload: as many as there are shufflers, in place of traps. *Assumes*,
+    as in the paper, that which people are corrupted does not depend on the reports
+    (docs/explanation/exposure.md).
     """
-    told = task.exposed(sizes)
-    if [len(row) for row in told] != [len(sizes)] * len(sizes):
-        raise Misuse(f"task {task.name} has {len(told)} groups, there are {len(sizes)}")
+    exposed = task.exposed(sizes)
+    if [len(row) for row in exposed] != [len(sizes)] * len(sizes):
+        raise Misuse(
+            f"task {task.name} states the exposure of {len(exposed)} groups; there are {len(sizes)}"
+        )
     return tuple(
         min(
             sizes[h] - corrupted[h],
-            sum(each * count * told[g][h] for g, count in enumerate(corrupted)),
+            sum(each * count * exposed[g][h] for g, count in enumerate(corrupted)),
         )
         for h in range(len(sizes))
     )
 
 
-def check_silence(task: Task, *, sizes: Sequence[int]) -> None:
-    """Refuse own coins where answers name people: how many speak is not known beforehand."""
+def check_coin_allowed(task: Task, *, sizes: Sequence[int]) -> None:
+    """Refuse participation coins where answers name people: the number of reports is unknown."""
     if any(any(row) for row in task.exposed(sizes)):
         raise Misuse(
-            f"task {task.name} names people in its answers, so everybody has to speak: leave the"
-            " coin out, or choose a task that answers with numbers"
+            f"task {task.name} names people in its answers, so everybody must report; leave the "
+            "participation coin out, or choose a task that answers with numbers"
         )
 
 

@@ -1,9 +1,10 @@
-"""What a task may answer: numbers, or references to other reports by position.
+"""What every task provides, what it may answer, and distances in people's units.
 
-A task never sees a key or an address. It refers to people by the position of their report, and the
-server turns positions into one-time addresses. Keeping numbers (`Values`) apart from positions
-(`References`) is what makes equivariance checkable: when the reports are permuted, numbers move,
-and references move *and are renamed*. Paper, section on problem settings.
+A task answers with numbers (`Values`) or with references to other reports by position
+(`References`). It never sees a key or an address: it refers to people by the position of their
+report, and the server turns positions into one-time addresses. Keeping numbers apart from positions
+makes equivariance checkable: when the reports are permuted, numbers move, and references move *and
+are renamed*. Paper, section on problem settings.
 """
 
 from collections.abc import Sequence
@@ -27,11 +28,11 @@ def _nothing() -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Numbers as answers: one row per report, and one row that everybody of the group is told.
+    """Numbers as answers: one row per report, and one row for everybody in the group.
 
     Attributes:
-        data: shape (reports, width); row i is told to the owner of report i alone.
-        shared: shape (width,); told to everybody, so it must not depend on the order of reports.
+        data: shape (reports, width); row i is for the owner of report i alone.
+        shared: shape (width,); for everybody, so it must not depend on the order of reports.
     """
 
     data: Floats
@@ -41,22 +42,22 @@ class Values:
         return len(self.data)
 
     def take(self, order: Positions) -> "Values":
-        """The answers of the reports at these positions, in that order."""
+        """Return the answers of the reports at these positions, in that order."""
         return Values(self.data[order], self.shared)
 
 
 @dataclass(frozen=True, eq=False)
 class References:
-    """Other reports as answers: report i is told of `indices[indptr[i]:indptr[i + 1]]`.
+    """Other reports as answers: that of report i is `indices[indptr[i]:indptr[i + 1]]`.
 
     Attributes:
-        group: which group the positions are in (its number in `Task.groups`).
-        indptr: shape (reports + 1,); where each report's references start and end.
+        group: the group of the positions (its number in `Task.groups`).
+        indptr: shape (reports + 1,); where the references of each report start and end.
         indices: positions in that group.
-        ordered: whether the order of one report's references means something (nearest first).
-        located: whether the server writes each one's estimate beside the address.
-        second: how many of each report's references, its last ones, are for a second pass, shape
-            (reports,); None where there is one pass.
+        ordered: whether the order of a report's references has a meaning (nearest first).
+        located: whether the server writes the estimate of each reference beside its address.
+        second: how many of each report's references, the last ones, are for a second pass, shape
+            (reports,); None where there is only one pass.
     """
 
     group: int
@@ -70,19 +71,19 @@ class References:
         return len(self.indptr) - 1
 
     def of(self, report: int) -> Positions:
-        """The positions that this report is told of."""
+        """Return the positions in the answer of this report."""
         return self.indices[self.indptr[report] : self.indptr[report + 1]]
 
     def counts(self) -> Positions:
-        """How many references each report has."""
+        """Return how many references each report has."""
         return np.diff(self.indptr)
 
     def owners(self) -> Positions:
-        """The report that each reference belongs to, as long as `indices`."""
+        """Return the report that each reference belongs to, as long as `indices`."""
         return np.repeat(np.arange(len(self)), self.counts())
 
     def take(self, order: Positions) -> "References":
-        """The answers of the reports at these positions, in that order; positions keep names."""
+        """Return the answers of the reports at these positions; references are not renamed."""
         counts = self.counts()[order]
         indptr = np.concatenate([[0], np.cumsum(counts)])
         inside = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
@@ -91,12 +92,12 @@ class References:
         return replace(self, indptr=indptr, indices=indices, second=second)
 
     def apart(self, ours: Floats, theirs: Floats) -> Floats:
-        """The distance of every report to each one that it is told of, by both groups' places."""
+        """Return the distance of every report to each of its references, by both groups' places."""
         gaps = ours[self.owners()] - theirs[self.indices]
         return np.asarray(np.hypot.reduce(gaps, axis=1))  # squares could vanish or overflow
 
     def renamed(self, names: Positions) -> "References":
-        """The same answers when position p of the other group is called `names[p]`."""
+        """Return the same answers when position p of the other group is called `names[p]`."""
         return replace(self, indices=names[self.indices])
 
 
@@ -105,7 +106,7 @@ Answers = Values | References
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSize:
-    """The most that one answer of a group holds; the server pads every answer to it."""
+    """The largest answer of a group; the server pads every answer to it."""
 
     references: int = 0
     numbers: int = 0
@@ -113,14 +114,14 @@ class AnswerSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """How well a round served its people, in the task's own measure."""
+    """How well a round served its people, in the measure of its task."""
 
     name: str
     value: float
     higher_is_better: bool
 
     def better_than(self, other: "Score") -> bool:
-        """Whether this round served its people strictly better than the other."""
+        """Return whether this round served its people strictly better than the other."""
         if self.higher_is_better:
             return self.value > other.value
         return self.value < other.value
@@ -129,7 +130,7 @@ class Score:
 def from_pairs(
     pairs: tuple[Positions, Positions], *, reports: int, group: int, ordered: bool = False
 ) -> References:
-    """References from a list of (report, position in the group), in the order given."""
+    """Build references from pairs of report and position in the group, in their order."""
     owners, indices = pairs
     order = np.argsort(owners, kind="stable")
     indptr = np.zeros(reports + 1, dtype=np.int64)
@@ -137,19 +138,20 @@ def from_pairs(
     return References(group, indptr, indices[order].astype(np.int64), ordered)
 
 
-def among(answers: Answers, who: Positions, *, size: int) -> Answers:
-    """Spread the answers of those who spoke over everybody: whoever was silent is told zeros.
+def with_silent(answers: Answers, rows: Positions, *, size: int) -> Answers:
+    """Return the answers of all reports from those of the rows that are not silent.
 
-    References would have to be renamed, and silence would be told by them: a task that names
-    people is refused with coins before a round begins.
+    A silent report gets zeros. References are an error: they would have to be renamed and would
+    reveal silence, so a task that names people is refused with participation coins before a
+    round begins.
     """
-    if len(who) == size:
+    if len(rows) == size:
         return answers
     if isinstance(answers, References):
-        raise Misuse("a task that names people cannot be run with own coins")
-    told = np.zeros((size, answers.data.shape[1]))
-    told[who] = answers.data
-    return Values(told, answers.shared)
+        raise Misuse("a task that names people cannot run with participation coins; leave them out")
+    data = np.zeros((size, answers.data.shape[1]))
+    data[rows] = answers.data
+    return Values(data, answers.shared)
 
 
 def check_shape(answers: Answers, *, reports: int, sizes: tuple[int, ...], task: str) -> None:
@@ -157,70 +159,83 @@ def check_shape(answers: Answers, *, reports: int, sizes: tuple[int, ...], task:
     if len(answers) != reports:
         raise Misuse(
             f"task {task} gave {len(answers)} answers to {reports} reports; "
-            "it must answer every report once, an empty answer included"
+            "it must answer every report once, if only with an empty answer"
         )
     if isinstance(answers, Values):
-        if answers.data.ndim != 2 or answers.shared.ndim != 1:
+        if answers.data.ndim != 2:
             raise Misuse(
-                f"task {task} must answer with one row of numbers per report, shape (n, w)"
+                f"task {task} must answer with one row of numbers per report, shape (n, w), got "
+                f"{answers.data.shape}"
+            )
+        if answers.shared.ndim != 1:
+            raise Misuse(
+                f"task {task} must share one row of numbers, shape (w,), got {answers.shared.shape}"
             )
         return
     if not 0 <= answers.group < len(sizes):
-        raise Misuse(f"task {task} refers to group {answers.group} of {len(sizes)}")
+        raise Misuse(
+            f"task {task} must refer to a group from 0 to {len(sizes) - 1}, got {answers.group}"
+        )
     steps = np.diff(answers.indptr)
     if answers.indptr[0] != 0 or np.any(steps < 0) or answers.indptr[-1] != len(answers.indices):
-        raise Misuse(f"task {task} gave references whose bounds do not fit their indices")
+        raise Misuse(f"task {task} gave references whose `indptr` does not fit `indices`")
     second = answers.second
     if second is not None and (
         second.shape != steps.shape or np.any(second < 0) or np.any(second > steps)
     ):
-        raise Misuse(f"task {task} gave second lists that do not fit its references")
+        raise Misuse(f"task {task} gave references whose `second` does not fit `indptr`")
     inside = (answers.indices >= 0) & (answers.indices < sizes[answers.group])
     if not np.all(inside):
         raise Misuse(f"task {task} refers to a report that does not exist")
 
 
-# HOUSE-DOC tasks.distances: 'Distances in the unit people think in: one factor per axis turns estimates into it.\n\nFor degrees of latitude and longitude the factors are metres per degree: a radius is then in metres,\nand a circle is round. Knows points, not people.\n'
+# -- distances in the unit that people think in
+#
+# One factor per axis turns estimates into that unit. For degrees of latitude and longitude the
+# factors are metres per degree: a radius is then in metres, and a circle is round.
 Scale = tuple[float, ...]
 
 
 def scale_of(domain: Box) -> Scale:
-    """The factors of a box: metres per degree if it is geographic, else none are needed."""
+    """Return the factors of a box: metres per degree if it is geographic, else none are needed."""
     if not domain.degrees:
         return ()
     half = (np.array(domain.hi) - np.array(domain.lo)) / 2
     return tuple(float(factor) for factor in domain.scale / half)
 
 
-def checked(scale: object) -> Scale:
-    """The factors as a tuple (empty means 1 per axis); they arrive as a list from the terms."""
+def checked_scale(scale: object) -> Scale:
+    """Return the factors as a tuple (empty means 1 per axis); terms have them as a list."""
     factors = tuple(float(factor) for factor in scale) if isinstance(scale, list | tuple) else None
     if factors is None or not all(np.isfinite(factors)) or not all(f > 0 for f in factors):
-        raise Misuse(f"scale must be positive factors, one per axis, got {scale!r}")
+        raise Misuse(f"`scale` must be positive numbers, one per axis, got {scale!r}")
     return factors
 
 
 def positive(value: float, *, what: str) -> float:
-    """The number, if it is finite and above zero."""
+    """Return the number, if it is finite and above zero."""
     if not (np.isfinite(value) and value > 0):
-        raise Misuse(f"{what} must be a positive number, got {value!r}")
+        raise Misuse(f"`{what}` must be a positive number, got {value!r}")
     return float(value)
 
 
-def measured(points: Floats, scale: Scale) -> Floats:
-    """The points in the unit of distances."""
+def scaled(points: Floats, scale: Scale) -> Floats:
+    """Return the points in the unit of distances."""
     if not scale:
         return np.ascontiguousarray(points, dtype=np.float64)
     if len(scale) != points.shape[1]:
-        raise Misuse(f"scale has {len(scale)} factors but estimates have {points.shape[1]} axes")
+        raise Misuse(
+            f"`scale` must have one factor per axis; it has {len(scale)}, estimates have "
+            f"{points.shape[1]} axes"
+        )
     return np.ascontiguousarray(points * np.array(scale))
 
 
 def normalised(*sides: Floats) -> tuple[list[Floats], float]:
-    """The points centred and scaled into [-1, 1], and the unit: the length of 1 there.
+    """Return the points centred and scaled into [-1, 1], and the unit: the length of 1 there.
 
-    The unit is a power of two, so that nothing is rounded but the shift. Squares of the results
-    neither overflow nor vanish, and no offset eats the digits of a distance.
+    The unit is a power of two, so that only the shift is rounded. Squares of the results neither
+    overflow nor vanish, and no offset takes digits from a distance.
     """
     points = np.concatenate(sides)
     if not points.size:
@@ -233,7 +248,7 @@ def normalised(*sides: Floats) -> tuple[list[Floats], float]:
 
 
 def distinct(points: Floats) -> tuple[Floats, Positions]:
-    """The different places among points, at least one, in order; and which of them each is at."""
+    """Return the different places of points, at least one, in order; and the place of each."""
     order = np.lexsort(points.T[::-1])
     new = np.concatenate([[True], np.any(np.diff(points[order], axis=0) != 0, axis=1)])
     place = np.empty(len(points), dtype=np.int64)
@@ -241,42 +256,44 @@ def distinct(points: Floats) -> tuple[Floats, Positions]:
     return points[order[new]], place
 
 
-# HOUSE-DOC tasks.contract: 'What every task is, and what some tasks can do besides.'
+# -- what a task is, and what some tasks can do besides
+
+
 class Task(Protocol):
     """A permutation-equivariant function of the estimates of each group."""
 
     @property
     def name(self) -> str:
-        """The name in the terms."""
+        """Return its name in the terms."""
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """What the groups are called, in the order of the arrays."""
+        """Return the names of the groups, in the order of the arrays."""
 
     def __call__(self, estimates: Sequence[Floats]) -> Sequence[Answers]:
         """Answer every report of every group once."""
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Upper bounds: entry [g][h] is how many others of group h an answer in g can expose.
+        """Return upper bounds: [g][h] is how many others of group h an answer in g can expose.
 
-        *Guarantee:* the accountant takes these people out of the crowd (`exposure`), so a number
-        that is too small breaks the promise; the server refuses answers that exceed it.
+        *Guarantee:* the accountant takes these people out of the crowd (`exposure`). A number that
+        is too small would break the promise, so the server refuses answers that exceed it.
         """
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:
-        """The most that an answer of each group holds, for estimates of these dimensions."""
+        """Return the largest answer of each group, for estimates of these dimensions."""
 
     def params(self) -> dict[str, object]:
-        """JSON-able parameters, the name included, from which `from_params` rebuilds the task."""
+        """Return its parameters as JSON data, with the name; `from_params` rebuilds the task."""
 
 
 @runtime_checkable
 class ReadsNotes(Protocol):
-    """A task that also reads the notes: fixed-size bytes that travel with a report as they are."""
+    """A task that also reads notes: bytes of fixed size that travel unchanged with a report."""
 
     @property
     def note_size(self) -> int:
-        """The bytes of a note, the same in every group."""
+        """Return how many bytes a note has, the same in every group."""
 
     def with_notes(self, estimates: Sequence[Floats], notes: Sequence[Notes]) -> Sequence[Answers]:
         """Answer every report; `notes[g]` has one row of bytes per report of group g."""
@@ -284,10 +301,10 @@ class ReadsNotes(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """What is known of the values behind a group's reports: how likely each is at each place.
+    """The posterior of the values behind a group's reports: how likely each is at each place.
 
     Attributes:
-        kinds: for each report the row of `weights` that is about it, shape (reports,).
+        kinds: for each report its row in `weights`, shape (reports,).
         weights: how likely each place is, one row per kind of report; rows add up to 1.
         places: the places, (places, d), in the unit of the estimates.
     """
@@ -297,17 +314,17 @@ class Belief:
     places: Floats
 
     def take(self, order: Positions) -> "Belief":
-        """The beliefs about the reports at these positions, in that order."""
+        """Return the beliefs about the reports at these positions, in that order."""
         return replace(self, kinds=self.kinds[order])
 
 
 @runtime_checkable
 class ReadsBeliefs(Protocol):
-    """A task that can use what is known of the values behind reports, not estimates alone."""
+    """A task that can use the posteriors of the values, not only estimates."""
 
     @property
     def reads_beliefs(self) -> bool:
-        """Whether it does, with these parameters."""
+        """Return whether it does so with these parameters."""
 
     def with_beliefs(
         self, estimates: Sequence[Floats], beliefs: Sequence[Belief]
@@ -317,7 +334,7 @@ class ReadsBeliefs(Protocol):
 
 @runtime_checkable
 class RunsByRegion(Task, Protocol):
-    """A task of one group that needs only those near a report to answer it (`tasks.regions`).
+    """A task of one group that needs only those near a report to answer it (`by_regions`).
 
     Its answer to a report must be the same when reports beyond the reach are left out and the
     others keep their order; those at one place are interchangeable.
@@ -325,31 +342,31 @@ class RunsByRegion(Task, Protocol):
 
     @property
     def reach(self) -> float | None:
-        """How far from a report it looks, in the unit of `placed`; None if at everybody."""
+        """Return how far from a report it looks, in the unit of `placed`; None for everybody."""
 
     def placed(self, estimates: Floats) -> Floats:
-        """Where the reports are."""
+        """Return where the reports are."""
 
 
 @runtime_checkable
 class NeedsCrowds(Protocol):
-    """A task that serves nobody well below a certain size of the groups."""
+    """A task that needs groups of at least a certain size."""
 
     def least_crowds(self) -> tuple[int, ...]:
-        """The least minimum crowd of each group; terms with a smaller one are not drafted."""
+        """Return the least minimum crowd of each group; drafting refuses smaller ones."""
 
 
 @runtime_checkable
 class Optimizes(Protocol):
-    """A task whose answers are one of possibly several optima; all share this objective."""
+    """A task whose answers are one of several possible optima with the same objective."""
 
     def objective(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> float:
-        """The number that every optimal answer to these estimates has in common."""
+        """Return the objective, which all optimal answers to these estimates share."""
 
 
 @runtime_checkable
 class Scored(Protocol):
-    """A task that can say how well a round served its people, when the truth is known."""
+    """A task that can score a round against the true values."""
 
     def score(
         self,
@@ -358,4 +375,4 @@ class Scored(Protocol):
         estimates: Sequence[Floats],
         answers: Sequence[Answers] | None = None,
     ) -> Score:
-        """Compare what estimates led to with the true values; answers save computing them again."""
+        """Score the answers against the true values; without `answers` they are computed."""

@@ -1,10 +1,10 @@
-"""Tries to refute that a task is permutation-equivariant, and tells how when it can.
+"""Searches for a counterexample to the permutation equivariance of a task.
 
-Reports are drawn in general position, on a coarse lattice (ties) and all equal, for groups that are
-empty, of one person, and larger. The task must answer permuted reports with permuted answers:
-numbers move, references move and are renamed. Two differences are excused: another optimum with the
-same objective, and equal reports that swapped their answers. What fails is made as small as can be
-by dropping reports. Sees what a task sees. Paper, definition of permutation-equivariance.
+Reports are drawn in general position, on a coarse lattice (for ties) and all equal, for groups that
+are empty, of one person, and larger. The task must answer permuted reports with permuted answers:
+numbers move, references move and are renamed. Two differences are allowed: another optimum with the
+same objective, and equal reports that swapped their answers. A counterexample is made as small as
+possible by dropping reports. Paper, definition of permutation-equivariance.
 
     >>> from coatcheck.tasks.equivariance import check_equivariance
     >>> from coatcheck.tasks.neighbours import Neighbours
@@ -31,14 +31,14 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """What a task is shown in one trial, and the order in which it is shown again."""
+    """The reports of one trial, and the order in which the task gets them the second time."""
 
     estimates: list[Floats]
     notes: list[Notes] | None
     orders: list[Positions]
 
     def without(self, group: int, report: int) -> "Reports":
-        """The same with one report less."""
+        """Return the same reports without one."""
         orders = list(self.orders)
         left = orders[group][orders[group] != report]
         orders[group] = left - (left > report)
@@ -50,7 +50,7 @@ class Reports:
         )
 
     def permuted(self) -> "Reports":
-        """The reports as they are shown again."""
+        """Return the reports in their second order."""
         notes = self.notes and [n[o] for n, o in zip(self.notes, self.orders, strict=True)]
         shown = [e[o] for e, o in zip(self.estimates, self.orders, strict=True)]
         return Reports(shown, notes, self.orders)
@@ -58,7 +58,7 @@ class Reports:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Verdict:
-    """What the trials found, in words by `str`.
+    """The result of the trials; `str` gives it in words.
 
     Attributes:
         task: the name of the task.
@@ -66,7 +66,7 @@ class Verdict:
         equal: trials with exactly the permuted answers.
         tied: trials that differ by another optimum, or by a swap of equal reports.
         reason: what went wrong, or empty.
-        counterexample: the smallest reports found that show it.
+        counterexample: the smallest reports that show it, as far as the search sees.
         cured: whether the task passes when the server sorts the reports first.
     """
 
@@ -86,7 +86,7 @@ class Verdict:
             return f"{self.task}: equivariant in {trials} trials ({self.equal} equal{ties})"
         lines = [f"{self.task}: not equivariant: {self.reason}"]
         if self.counterexample is not None:
-            lines += _told(self.counterexample, self.groups)
+            lines += _counterexample_lines(self.counterexample, self.groups)
         lines.append(
             "it passes in canonical order, in which the server shows reports by default"
             if self.cured
@@ -98,10 +98,10 @@ class Verdict:
 def check_equivariance(
     task: Task, *, trials: int = 120, entropy: Entropy | int = 0, draw: Draw | None = None
 ) -> Verdict:
-    """Try to refute that the task is equivariant; a seed as `entropy` tries the same reports.
+    """Search for a counterexample to equivariance; the same seed tries the same reports.
 
-    Without `draw`, reports are drawn in [-1, 1] with two numbers each, or as many as an attribute
-    `dimensions` of the task says.
+    Without `draw`, a report is two numbers in [-1, 1], or as many as the attribute `dimensions` of
+    the task says.
     """
     seed = source(entropy).seed()
     first = _trials(task, trials, seed, draw, canonical=False)
@@ -113,7 +113,7 @@ def check_equivariance(
 
 def _trials(task: Task, trials: int, seed: int, draw: Draw | None, *, canonical: bool) -> Verdict:
     if trials < 1:
-        raise Misuse(f"at least one trial is needed, got {trials}")
+        raise Misuse(f"`trials` must be at least 1, got {trials}")
     entropy = seeded(seed)
     outcomes: list[str] = []
     for trial in range(trials):
@@ -135,7 +135,7 @@ def _trials(task: Task, trials: int, seed: int, draw: Draw | None, *, canonical:
 
 
 def _drawn(task: Task, trial: int, entropy: Entropy, draw: Draw | None) -> Reports:
-    """Reports for a trial: every third on a coarse lattice, every seventh all equal."""
+    """Draw reports: every third trial on a coarse lattice, every seventh all equal."""
     sizes = [_SIZES[int(entropy.below(len(_SIZES), 1)[0])] for _ in task.groups]
     if trial < len(_SIZES):
         sizes[trial % len(sizes)] = _SIZES[trial]
@@ -165,34 +165,34 @@ def _notes(entropy: Entropy, count: int, size: int, *, few: bool) -> Notes:
 
 
 def _judge(task: Task, reports: Reports, *, canonical: bool) -> tuple[str, str]:
-    """The outcome of one trial: equal, tied or wrong, and why."""
-    given = [group.copy() for group in reports.estimates]
+    """Return the outcome of one trial: equal, tied or wrong, and why."""
+    estimates = [group.copy() for group in reports.estimates]
     shown = reports.permuted()
     try:
-        before = _run(task, given, reports.notes, canonical=canonical)
-        if not all(np.array_equal(a, b) for a, b in zip(given, reports.estimates, strict=True)):
-            return "wrong", "it changes the reports that it is given"
-        repeat = _run(task, given, reports.notes, canonical=canonical)
+        before = _run(task, estimates, reports.notes, canonical=canonical)
+        if not all(np.array_equal(a, b) for a, b in zip(estimates, reports.estimates, strict=True)):
+            return "wrong", "it changes the reports that it gets"
+        repeat = _run(task, estimates, reports.notes, canonical=canonical)
         after = _run(task, shown.estimates, shown.notes, canonical=canonical)
     except Exception as error:  # noqa: BLE001 - a stranger's task may raise anything
-        told = "" if isinstance(error, Error) else f"it raises {type(error).__name__}: "
-        return "wrong", f"{told}{error}"
+        prefix = "" if isinstance(error, Error) else f"it raises {type(error).__name__}: "
+        return "wrong", f"{prefix}{error}"
     if not _same_answers(before, repeat):
-        return "wrong", "it answers the same reports differently when asked twice"
+        return "wrong", "it answers the same reports differently the second time"
     return _compare(task, shown, _moved(before, reports.orders), after)
 
 
 def _compare(
     task: Task, shown: Reports, expected: list[Answers], after: list[Answers]
 ) -> tuple[str, str]:
-    """Whether the answers moved with the reports, or differ in a way that is excused."""
+    """Return whether the answers moved with the reports, or differ in a way that is allowed."""
     if _same_answers(expected, after):
         return "equal", ""
     if _same_by_content(shown.estimates, shown.notes, expected, after):
         return "tied", ""
     if not isinstance(task, Optimizes):
         return "wrong", "the same reports in another order get other answers"
-    values = [task.objective(shown.estimates, found) for found in (expected, after)]
+    values = [task.objective(shown.estimates, answers) for answers in (expected, after)]
     if np.isclose(values[0], values[1], rtol=_CLOSE, atol=_CLOSE):
         return "tied", ""
     return "wrong", f"another order gives an objective of {values[1]:g}, not {values[0]:g}"
@@ -205,9 +205,9 @@ def _run(
 
 
 def _moved(answers: list[Answers], orders: list[Positions]) -> list[Answers]:
-    """What the answers must be when the reports are shown in these orders."""
+    """Return the answers that reports in these orders must get."""
     names = [np.argsort(order) for order in orders]
-    moved = [found.take(order) for found, order in zip(answers, orders, strict=True)]
+    moved = [own.take(order) for own, order in zip(answers, orders, strict=True)]
     return [m.renamed(names[m.group]) if isinstance(m, References) else m for m in moved]
 
 
@@ -221,8 +221,8 @@ def _shrink(task: Task, reports: Reports, *, canonical: bool) -> Reports:
     return reports
 
 
-def _told(reports: Reports, groups: tuple[str, ...]) -> list[str]:
-    """The counterexample in words."""
+def _counterexample_lines(reports: Reports, groups: tuple[str, ...]) -> list[str]:
+    """Return the counterexample in words."""
     lines = []
     for name, estimates, order in zip(groups, reports.estimates, reports.orders, strict=True):
         places = ", ".join(str(tuple(round(float(x), 3) for x in row)) for row in estimates)
@@ -231,7 +231,7 @@ def _told(reports: Reports, groups: tuple[str, ...]) -> list[str]:
 
 
 def _same_answers(left: Sequence[Answers], right: Sequence[Answers]) -> bool:
-    """Whether everybody is told the same, numbers up to rounding."""
+    """Return whether all answers are the same, numbers up to rounding."""
     return all(_same(a, b) for a, b in zip(left, right, strict=True))
 
 
@@ -241,11 +241,11 @@ def _same_by_content(
     left: Sequence[Answers],
     right: Sequence[Answers],
 ) -> bool:
-    """Whether equal reports, taken together, are told the same of equal reports.
+    """Return whether equal reports, taken together, get the same answers about equal reports.
 
     Equal reports are interchangeable: it does not matter which of two people at one place gets
-    which answer, nor which of them an answer refers to. References are read as the reports that
-    they point to.
+    which answer, nor which of them an answer refers to. So references are compared by the content
+    of the reports that they point to.
     """
     kinds = [
         _kinds(group, notes[g] if notes is not None else None) for g, group in enumerate(estimates)
@@ -262,7 +262,7 @@ def _same(left: Answers, right: Answers) -> bool:
         return False
     if left.group != right.group or not np.array_equal(left.indptr, right.indptr):
         return False
-    sides = [_rows(found, found.indices) for found in (left, right)]
+    sides = [_rows(side, side.indices) for side in (left, right)]
     return sides[0] == sides[1]
 
 
@@ -272,13 +272,13 @@ def _same_in_kind(kinds: list[Positions], own: Positions, left: Answers, right: 
     if isinstance(left, Values) and isinstance(right, Values):
         if not _near(left.shared, right.shared) or left.data.shape != right.data.shape:
             return False
-        sides = [_sorted_within(found.data[order], bounds) for found in (left, right)]
+        sides = [_sorted_within(side.data[order], bounds) for side in (left, right)]
         return _near(*sides)
     if not (isinstance(left, References) and isinstance(right, References)):
         return False
     if left.group != right.group:
         return False
-    read = [_rows(found, kinds[found.group][found.indices]) for found in (left, right)]
+    read = [_rows(side, kinds[side.group][side.indices]) for side in (left, right)]
     return all(
         sorted(read[0][i] for i in order[a:b]) == sorted(read[1][i] for i in order[a:b])
         for a, b in pairwise(bounds)
@@ -292,22 +292,30 @@ def _near(left: Floats, right: Floats) -> bool:
     return bool(np.allclose(left, right, rtol=_CLOSE, atol=_CLOSE * scale, equal_nan=True))
 
 
-def _rows(found: References, named: Positions) -> list[tuple[list[int], list[int]]]:
-    """Each report's two lists under these names, sorted unless their order means something."""
-    later = np.zeros(len(found), dtype=np.int64) if found.second is None else found.second
-    bounds = zip(found.indptr[:-1], found.indptr[1:] - later, found.indptr[1:], strict=True)
+def _rows(references: References, named: Positions) -> list[tuple[list[int], list[int]]]:
+    """Return each report's two lists under these names, sorted unless order has a meaning."""
+    later = (
+        np.zeros(len(references), dtype=np.int64)
+        if references.second is None
+        else references.second
+    )
+    bounds = zip(
+        references.indptr[:-1], references.indptr[1:] - later, references.indptr[1:], strict=True
+    )
     rows = [(named[a:b].tolist(), named[b:c].tolist()) for a, b, c in bounds]
-    return rows if found.ordered else [(sorted(first), sorted(second)) for first, second in rows]
+    return (
+        rows if references.ordered else [(sorted(first), sorted(second)) for first, second in rows]
+    )
 
 
 def _sorted_within(data: Floats, bounds: Positions) -> Floats:
-    """Rows sorted within each run of equal reports."""
+    """Sort rows within each run of equal reports."""
     parts = [data[a:b][np.lexsort(data[a:b].round(9).T[::-1])] for a, b in pairwise(bounds)]
     return np.concatenate([data[:0], *parts]) if data.shape[1] else data
 
 
 def _kinds(estimates: Floats, notes: Notes | None) -> Positions:
-    """A number for each report, equal for equal reports."""
+    """Return a number for each report, equal for equal reports."""
     content = estimates if notes is None else np.concatenate([estimates, notes], axis=1)
     if not len(content):
         return np.empty(0, dtype=np.int64)

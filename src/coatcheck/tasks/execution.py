@@ -1,9 +1,9 @@
-"""How the server runs a task: in canonical order, and with its promises checked.
+"""Runs a task: in canonical order, whole or by region, and with its promises checked.
 
-Reports reach the server in a random order, so an answer that depends on that order would depend on
-chance. Therefore the reports are sorted by content before the task sees them. Every deterministic
-task is then equivariant on distinct reports; equal reports stay in the shuffler's order.
-This file sees estimates and notes, never keys. Paper, problem settings.
+Reports reach the server in a random order, so an answer that depended on it would depend on
+chance. Therefore `answer` sorts the reports by content before the task sees them. Every
+deterministic task is then equivariant on distinct reports; equal reports stay in the shuffler's
+order. This file sees estimates and notes, never keys. Paper, problem settings.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,8 +27,13 @@ from coatcheck.tasks.contract import (
     check_shape,
 )
 
-# HOUSE-DOC tasks.regions: 'A task by regions: space is cut into boxes, and each is answered with those around it.\n\nA task that looks only so far (`RunsByRegion`) gives a report the same answer when it sees only the\nreports within its reach. So each region is a pure function of its own reports and of a halo, and\nregions can be answered anywhere, in any order. Sees places, never keys.\n'
-_SLACK = 1e-9  # a halo is a little wider than the reach, for the rounding of distances
+# -- a task by regions
+#
+# Space is cut into boxes. A task that looks only so far (`RunsByRegion`) answers a report the same
+# when it sees only the reports within its reach. So the answers of a region are a pure function of
+# its own reports and of a halo around them, and any worker may compute any region, in any order.
+
+_SLACK = 1e-9  # a halo is this much wider than the reach, because distances are rounded
 
 Map = Callable[[Callable[["Region"], References], Iterable["Region"]], Iterable[References]]
 
@@ -38,8 +43,8 @@ class Region:
     """Reports that are answered together.
 
     Attributes:
-        own: the positions of those who are answered, in order.
-        around: the positions of those whom the task sees: `own` and the halo, in order.
+        own: the positions of the reports that are answered, in order.
+        around: the positions of the reports that the task sees: `own` and the halo, in order.
     """
 
     own: Positions
@@ -48,40 +53,46 @@ class Region:
 
 def regions(places: Floats, *, reach: float, count: int) -> list[Region]:
     """Cut places by halves along the widest side, into `count` regions of about the same size."""
-    found = []
+    parts = []
     for own in _halved(places, np.arange(len(places)), count):
         low, high = places[own].min(axis=0), places[own].max(axis=0)
         beyond = np.maximum(np.maximum(low - places, places - high), 0.0)
         near = np.hypot.reduce(beyond, axis=1) <= reach * (1 + _SLACK)
-        found.append(Region(own, np.flatnonzero(near)))
-    return found
+        parts.append(Region(own, np.flatnonzero(near)))
+    return parts
 
 
 def answer_region(task: RunsByRegion, estimates: Floats, region: Region) -> References:
-    """The answers of a region's own reports; `estimates` are of those around it, in order."""
-    (told,) = task([estimates])
-    if not isinstance(told, References):
-        raise Misuse(f"task {task.name} runs by region, so it must answer with references")
-    return told.take(np.searchsorted(region.around, region.own)).renamed(region.around)
+    """Return the answers of a region's own reports, from the estimates around it, in order."""
+    (answers,) = task([estimates])
+    if not isinstance(answers, References):
+        raise Misuse(
+            f"task {task.name} runs by region, so it must answer with references, got numbers"
+        )
+    return answers.take(np.searchsorted(region.around, region.own)).renamed(region.around)
 
 
-def joined(parts: Sequence[Region], told: Sequence[References]) -> References:
-    """The answers of all regions as those of the whole group."""
-    indptr = np.concatenate([[0], np.cumsum(np.concatenate([one.counts() for one in told]))])
-    indices = np.concatenate([one.indices for one in told])
-    whole = References(told[0].group, indptr, indices, told[0].ordered, told[0].located)
+def joined(parts: Sequence[Region], answers: Sequence[References]) -> References:
+    """Join the answers of all regions into those of the whole group."""
+    indptr = np.concatenate(
+        [[0], np.cumsum(np.concatenate([part_answers.counts() for part_answers in answers]))]
+    )
+    indices = np.concatenate([part_answers.indices for part_answers in answers])
+    whole = References(answers[0].group, indptr, indices, answers[0].ordered, answers[0].located)
     return whole.take(np.argsort(np.concatenate([part.own for part in parts])))
 
 
 def by_regions(
     task: RunsByRegion, estimates: Floats, *, count: int, run: Map = map
 ) -> list[References]:
-    """What the task answers to the whole group, found region by region.
+    """Answer the whole group region by region.
 
-    `run` is given what to do and the regions; it may do them in other processes.
+    `run` maps the function over the regions, possibly in other processes.
     """
     if task.reach is None:
-        raise Misuse(f"task {task.name} looks at everybody: run it on the whole group")
+        raise Misuse(
+            f"task {task.name} looks at everybody; run it on the whole group, with one region"
+        )
     if not len(estimates):
         return [answer_region(task, estimates, Region(np.arange(0), np.arange(0)))]
     parts = regions(task.placed(estimates), reach=task.reach, count=count)
@@ -93,7 +104,7 @@ def _answer(task: RunsByRegion, estimates: Floats, region: Region) -> References
 
 
 def _halved(places: Floats, own: Positions, count: int) -> list[Positions]:
-    """The positions of each part, in order; no part is empty."""
+    """Return the positions of each part, in order; no part is empty."""
     if count <= 1 or len(own) <= 1:
         return [own]
     few = count // 2
@@ -118,8 +129,8 @@ def answer(
 ) -> list[Answers]:
     """Run a task on estimates, one array per group, and return one answer per report.
 
-    A task that reads notes or beliefs gets them too, if they are given. A task that runs by region
-    does so if there are to be several `regions`; `run` does them (`by_regions`).
+    A task that reads notes or beliefs gets them as well. A task that can run by region does so
+    with several `regions`, which `run` maps over (`by_regions`).
 
     *Guarantee:* the answers expose at most what `task.exposed` states; otherwise none is returned.
     """
@@ -131,15 +142,15 @@ def answer(
             canonical_order(group, notes[g] if notes is not None else None)
             for g, group in enumerate(groups)
         ]
-        found = _unsorted(_run(task, *_sorted(groups, notes, beliefs, orders), by), orders)
+        answers = _unsorted(_run(task, *_sorted(groups, notes, beliefs, orders), by), orders)
     else:
-        found = _run(task, groups, notes, beliefs, by)
-    _check_promises(task, found, groups)
-    return found
+        answers = _run(task, groups, notes, beliefs, by)
+    _check_promises(task, answers, groups)
+    return answers
 
 
 def canonical_order(estimates: Floats, notes: Notes | None = None) -> Positions:
-    """The positions of the reports sorted by content: estimates first, then notes."""
+    """Return the positions of the reports sorted by content: estimates first, then notes."""
     keys = list(estimates.T)
     if notes is not None:
         keys += list(notes.T)
@@ -152,20 +163,22 @@ def _checked(task: Task, estimates: Sequence[Floats]) -> list[Floats]:
     if len(estimates) != len(task.groups):
         raise Misuse(
             f"task {task.name} has {len(task.groups)} groups {task.groups}, "
-            f"but {len(estimates)} arrays were given; give one array per group"
+            f"but got {len(estimates)} arrays; give one array per group"
         )
     groups = [np.asarray(group, dtype=np.float64) for group in estimates]
     for name, group in zip(task.groups, groups, strict=True):
         if group.ndim != 2:
-            raise Misuse(f"estimates of group {name} have shape {group.shape}; give (n, d)")
+            raise Misuse(f"estimates of group {name} must have the shape (n, d), got {group.shape}")
         if not np.all(np.isfinite(group)):
-            raise Misuse(f"estimates of group {name} are not all finite; a task needs numbers")
+            raise Misuse(
+                f"estimates of group {name} are not all finite; a task needs finite numbers"
+            )
     return groups
 
 
 def _check_notes(notes: Sequence[Notes] | None, groups: list[Floats]) -> None:
     if notes is not None and [len(note) for note in notes] != [len(group) for group in groups]:
-        raise Misuse("there must be one note per report, in arrays like the estimates")
+        raise Misuse("`notes` must have one note per report, in arrays like the estimates")
 
 
 def _sorted(
@@ -177,7 +190,7 @@ def _sorted(
     return (
         [group[order] for group, order in zip(groups, orders, strict=True)],
         notes and [note[order] for note, order in zip(notes, orders, strict=True)],
-        beliefs and [one.take(order) for one, order in zip(beliefs, orders, strict=True)],
+        beliefs and [belief.take(order) for belief, order in zip(beliefs, orders, strict=True)],
     )
 
 
@@ -188,30 +201,32 @@ def _run(
     beliefs: Sequence[Belief] | None,
     by: tuple[int, Map],
 ) -> list[Answers]:
-    found: list[Answers]
+    all_answers: list[Answers]
     if beliefs is not None and isinstance(task, ReadsBeliefs) and task.reads_beliefs:
-        found = list(task.with_beliefs(groups, beliefs))
+        all_answers = list(task.with_beliefs(groups, beliefs))
     elif notes is not None and isinstance(task, ReadsNotes):
-        found = list(task.with_notes(groups, notes))
+        all_answers = list(task.with_notes(groups, notes))
     elif by[0] > 1 and isinstance(task, RunsByRegion) and task.reach is not None:
-        found = [*by_regions(task, groups[0], count=by[0], run=by[1])]
+        all_answers = [*by_regions(task, groups[0], count=by[0], run=by[1])]
     else:
-        found = list(task(groups))
-    if len(found) != len(groups):
-        raise Misuse(f"task {task.name} answered {len(found)} groups of {len(groups)}")
+        all_answers = list(task(groups))
+    if len(all_answers) != len(groups):
+        raise Misuse(
+            f"task {task.name} answered {len(all_answers)} groups; it must answer {len(groups)}"
+        )
     sizes = tuple(len(group) for group in groups)
-    for size, answers in zip(sizes, found, strict=True):
+    for size, answers in zip(sizes, all_answers, strict=True):
         check_shape(answers, reports=size, sizes=sizes, task=task.name)
-    return found
+    return all_answers
 
 
-def _unsorted(found: list[Answers], orders: list[Positions]) -> list[Answers]:
+def _unsorted(all_answers: list[Answers], orders: list[Positions]) -> list[Answers]:
     back = [np.argsort(order) for order in orders]
-    moved = [answers.take(place) for answers, place in zip(found, back, strict=True)]
+    moved = [answers.take(place) for answers, place in zip(all_answers, back, strict=True)]
     return [a.renamed(orders[a.group]) if isinstance(a, References) else a for a in moved]
 
 
-def _check_promises(task: Task, found: list[Answers], groups: list[Floats]) -> None:
+def _check_promises(task: Task, all_answers: list[Answers], groups: list[Floats]) -> None:
     exposed = task.exposed([len(group) for group in groups])
     sizes = task.answer_size([group.shape[1] for group in groups])
     if [len(row) for row in (*exposed, sizes)] != [len(groups)] * (len(groups) + 1):
@@ -219,28 +234,28 @@ def _check_promises(task: Task, found: list[Answers], groups: list[Floats]) -> N
             f"task {task.name} must state an exposure for every pair of groups and an answer size "
             f"for each of {len(groups)} groups"
         )
-    for own, (answers, size) in enumerate(zip(found, sizes, strict=True)):
+    for own, (answers, size) in enumerate(zip(all_answers, sizes, strict=True)):
         if not isinstance(answers, References):
             numbers = answers.data.shape[1] + len(answers.shared)
             if numbers > size.numbers:
                 raise Refused(
                     f"task {task.name} answered with {numbers} numbers but stated {size.numbers}; "
-                    "a longer answer would stand out on the board, so none was given"
+                    "a longer answer would stand out on the board, so no answer is released"
                 )
             continue
         most = int(answers.counts().max(initial=0))
         if most > size.references:
             raise Refused(
                 f"task {task.name} answered with {most} references but stated {size.references}; "
-                "a longer answer would stand out on the board, so none was given"
+                "a longer answer would stand out on the board, so no answer is released"
             )
         others = (
             answers.indices != answers.owners() if answers.group == own else answers.indices > -1
         )
-        told = int(np.bincount(answers.owners()[others], minlength=1).max(initial=0))
-        if told > exposed[own][answers.group]:
+        named = int(np.bincount(answers.owners()[others], minlength=1).max(initial=0))
+        if named > exposed[own][answers.group]:
             raise Refused(
-                f"task {task.name} told one person of {told} others but stated "
+                f"task {task.name} named {named} others to one person but stated "
                 f"{exposed[own][answers.group]}; the guarantee was computed from the smaller "
-                "number, so no answer was given"
+                "number, so no answer is released"
             )

@@ -1,14 +1,13 @@
-"""Groups of nearby people: everybody in a group of the same size, for shared rides or study groups.
+"""Groups of equal size from nearby people, for shared rides or study groups.
 
-The people are halved again and again, along the side in which they are spread most, until a half is
-one group. Then people of neighbouring groups change places as long as that brings groups closer
-together. The best grouping cannot be computed for a large crowd, so `bounds` says how far it can be
-from this one. Sees places, never keys.
+The people are halved again and again, along the axis on which they spread most, until a half is one
+group. Then people of neighbouring groups swap as long as that brings groups closer together. The
+best grouping of a large crowd cannot be computed, so `bounds` says how much better it can be.
 
     >>> import numpy as np
     >>> from coatcheck.tasks.grouping import Groups
-    >>> (found,) = Groups(size=2)([np.array([[0.0], [5.0], [0.2], [5.1]])])
-    >>> [found.of(i).tolist() for i in range(4)]
+    >>> (answers,) = Groups(size=2)([np.array([[0.0], [5.0], [0.2], [5.1]])])
+    >>> [answers.of(i).tolist() for i in range(4)]
     [[2], [3], [0], [1]]
 """
 
@@ -27,14 +26,14 @@ from coatcheck.tasks.contract import (
     References,
     Scale,
     Score,
-    checked,
+    checked_scale,
     from_pairs,
-    measured,
     normalised,
+    scaled,
 )
 
 _SWEEPS = 30
-_NEAR = 12  # others with whom a person may change places
+_NEAR = 12  # others with whom a person may swap
 _LEAST = 1e-12  # an exchange that gains less is the rounding of sums
 
 
@@ -55,33 +54,35 @@ class Groups:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
-        object.__setattr__(self, "scale", checked(self.scale))
-        if self.size < 2 or len(self.groups) != 1:
-            raise Misuse("groups are formed among the people of one group, two or more in each")
+        object.__setattr__(self, "scale", checked_scale(self.scale))
+        if self.size < 2:
+            raise Misuse(f"`size` must be two or more, got {self.size}")
+        if len(self.groups) != 1:
+            raise Misuse(f"`groups` must name one group, got {self.groups}")
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """Tell everybody the others of their group."""
-        places = measured(estimates[0], self.scale)
+        """Answer everybody with the others of their group."""
+        places = scaled(estimates[0], self.scale)
         teams = group_up(places, self.size)
         owners = np.repeat(teams, self.size - 1, axis=1).ravel()
         others = np.tile(teams, (1, self.size)).reshape(len(teams), self.size, self.size)
-        told = others[:, ~np.eye(self.size, dtype=bool)].ravel()
-        return [from_pairs((owners, told), reports=len(places), group=0)]
+        partners = others[:, ~np.eye(self.size, dtype=bool)].ravel()
+        return [from_pairs((owners, partners), reports=len(places), group=0)]
 
     def least_crowds(self) -> tuple[int, ...]:
-        """One group."""
+        """Return the size of one group."""
         return (self.size,)
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """The others of one's group."""
+        """Return the others of one's group."""
         return ((max(0, min(self.size, sizes[0]) - 1),),)
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
-        """As many references as a group has others."""
+        """Return as many references as a group has others."""
         return (AnswerSize(references=self.size - 1),)
 
     def params(self) -> dict[str, object]:
-        """Parameters for the terms."""
+        """Return the parameters for the terms."""
         return {
             "name": self.name,
             "size": self.size,
@@ -92,11 +93,11 @@ class Groups:
     def bounds(
         self, estimates: Sequence[Floats], answers: Sequence[Answers]
     ) -> tuple[float, float]:
-        """The mean distance within groups, and what no grouping of these people can go below.
+        """Return the mean distance within groups, and a lower bound for any grouping.
 
         Nobody is nearer to the others of a group than to their nearest neighbours.
         """
-        (places,), unit = normalised(measured(estimates[0], self.scale))
+        (places,), unit = normalised(scaled(estimates[0], self.scale))
         teams = len(places) // self.size
         if not teams:
             return 0.0, 0.0
@@ -108,12 +109,12 @@ class Groups:
         return float(apart.mean()), float(least.mean()) / (self.size - 1) * unit
 
     def _apart(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> Floats:
-        """The distance of everybody to every other of their group."""
-        (found,) = answers
-        if not isinstance(found, References):
-            raise Misuse("the answers about groups are references")
-        places = measured(estimates[0], self.scale)
-        return found.apart(places, places)
+        """Return the distance of everybody to every other of their group."""
+        (references,) = answers
+        if not isinstance(references, References):
+            raise Misuse("the answers of groups must be references, got numbers")
+        places = scaled(estimates[0], self.scale)
+        return references.apart(places, places)
 
     def score(
         self,
@@ -122,14 +123,14 @@ class Groups:
         estimates: Sequence[Floats],
         answers: Sequence[Answers] | None = None,
     ) -> Score:
-        """The mean true distance between two people of a group."""
+        """Return the mean true distance between two people of a group."""
         apart = self._apart(truth, self(estimates) if answers is None else answers)
         value = float(apart.mean()) if len(apart) else 0.0
         return Score(name="distance within groups", value=value, higher_is_better=False)
 
 
 def group_up(places: Floats, size: int) -> Positions:
-    """The members of each group, (groups, size); the most remote people are in none."""
+    """Return the members of each group, (groups, size); the most remote people have none."""
     from scipy.spatial import cKDTree  # noqa: PLC0415 - loads SciPy
 
     order = np.lexsort(places.T[::-1])
@@ -142,15 +143,15 @@ def group_up(places: Floats, size: int) -> Positions:
         inside = np.delete(inside, remote)
     if len(places) < size:
         return np.empty((0, size), dtype=np.int64)
-    kept = sorted_places[inside]
-    team_of = _halved(kept, size)
-    if len(kept) > size:
-        _exchange(kept, team_of, size)
+    grouped = sorted_places[inside]
+    team_of = _halved(grouped, size)
+    if len(grouped) > size:
+        _exchange(grouped, team_of, size)
     return order[inside[np.argsort(team_of, kind="stable")]].reshape(-1, size)
 
 
 def _halved(places: Floats, size: int) -> Positions:
-    """The group of each place, when the places are halved until a half is one group."""
+    """Return the group of each place, when the places are halved until a half is one group."""
     team_of, teams = np.empty(len(places), dtype=np.int64), 0
     parts = [np.arange(len(places))]
     while parts:
@@ -167,19 +168,22 @@ def _halved(places: Floats, size: int) -> Positions:
 
 
 def _exchange(places: Floats, team_of: Positions, size: int) -> None:
-    """Let near people of two groups change places while that brings their groups together."""
+    """Swap near people of two groups while that brings their groups closer together."""
     from scipy.spatial import cKDTree  # noqa: PLC0415 - loads SciPy
 
     n = len(places)
     _, near = cKDTree(places).query(places, k=min(n, _NEAR + 1))
-    one = np.repeat(np.arange(n), near.shape[1])
-    two = np.asarray(near).ravel()
-    one, two = one[one < two], two[one < two]
+    first_of_pair = np.repeat(np.arange(n), near.shape[1])
+    second_of_pair = np.asarray(near).ravel()
+    first_of_pair, second_of_pair = (
+        first_of_pair[first_of_pair < second_of_pair],
+        second_of_pair[first_of_pair < second_of_pair],
+    )
     for _ in range(_SWEEPS):
         members = np.argsort(team_of, kind="stable").reshape(-1, size)
-        apart = team_of[one] != team_of[two]
-        a, b = one[apart], two[apart]
-        # What each has to their own group, and would have to the other's without the one who goes.
+        apart = team_of[first_of_pair] != team_of[second_of_pair]
+        a, b = first_of_pair[apart], second_of_pair[apart]
+        # The distances of each to their own group, and to the other's after the swap.
         now = _to_team(places, a, members[team_of[a]]) + _to_team(places, b, members[team_of[b]])
         both = np.hypot.reduce(places[a] - places[b], axis=1)
         then = _to_team(places, a, members[team_of[b]]) + _to_team(places, b, members[team_of[a]])
@@ -197,6 +201,6 @@ def _exchange(places: Floats, team_of: Positions, size: int) -> None:
 
 
 def _to_team(places: Floats, people: Positions, members: Positions) -> Floats:
-    """The sum of distances from each person to these members."""
+    """Return the sum of distances from each person to these members."""
     gaps = places[people][:, None, :] - places[members]
     return np.asarray(np.sqrt((gaps**2).sum(axis=2)).sum(axis=1))

@@ -1,10 +1,10 @@
-"""What each gradient contributed: Shapley values of the cosine game, three ways.
+"""Shapley values of gradients in the cosine game: exact, mean-field and by Owen sampling.
 
 The game: U(S) = <v, sum of g_i in S> / |sum of g_i in S| for a unit direction v, U(empty) = 0, and
 U = 0 where the sum is zero. The weight of a coalition of size k - 1 is 1 / C(n - 1, k - 1) / n; the
-paper prints C(n, k - 1), a misprint that would make the values not add up to U(everybody).
-Stopping permutations early (truncation) is not offered: U crosses its final value by chance, so it
-is wrong for this game. Knows gradients, not people. Paper, appendix on federated learning.
+paper prints C(n, k - 1), a misprint with which the values would not add up to U(everybody).
+Truncated permutations are not offered: U crosses its final value by chance, so they are wrong for
+this game. Paper, appendix on federated learning.
 """
 
 import math
@@ -25,17 +25,17 @@ _NODES = 80
 _CROWDED = 10
 _SHORT = 1e-3  # coalitions whose gradients cancel have no slope worth using
 DOUBT = 0.25
-"""By which share of the spread of the values the closed form may be off where gradients cancel."""
-_CANCELS = 0.5  # of the summed squares, which is what independent gradients add up to
-_ZERO = 1e-14  # of the summed squares: a smaller squared sum is rounding of zero
+"""Error of the closed form where gradients cancel, as a share of the spread of the values."""
+_CANCELS = 0.5  # of the summed squares, the squared sum of independent gradients
+_ZERO = 1e-14  # of the summed squares: a smaller squared sum is zero up to rounding
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Game:
-    """Sparse gradients and the direction they are judged by.
+    """Sparse gradients and the direction by which they are judged.
 
     Attributes:
-        coordinates: shape (n, w); the coordinates that each gradient has; repeats are added up.
+        coordinates: shape (n, w); the coordinates of each gradient; repeated ones are summed.
         values: shape (n, w); its values there.
         direction: shape (d,); scaled to unit length.
     """
@@ -47,9 +47,12 @@ class Game:
     def __post_init__(self) -> None:
         length = float(np.linalg.norm(self.direction))
         if not length > 0 or not np.isfinite(length):
-            raise Misuse("the direction that gradients are judged by must not be zero")
+            raise Misuse("the `direction` that judges gradients must be finite and not zero")
         if self.coordinates.shape != self.values.shape:
-            raise Misuse("a gradient needs one value per coordinate")
+            raise Misuse(
+                f"`values` must have one value per coordinate, {self.coordinates.shape}, got "
+                f"{self.values.shape}"
+            )
         object.__setattr__(self, "direction", self.direction / length)
         if np.any(np.diff(self.coordinates, axis=1) <= 0):
             where, values = _without_repeats(self.coordinates, self.values)
@@ -58,7 +61,7 @@ class Game:
 
     @classmethod
     def dense(cls, gradients: Floats, direction: Floats) -> "Game":
-        """The game of gradients given in full."""
+        """Return the game of gradients given in full."""
         where = np.broadcast_to(np.arange(gradients.shape[1]), gradients.shape)
         return cls(coordinates=where, values=gradients, direction=direction)
 
@@ -66,26 +69,26 @@ class Game:
         return len(self.values)
 
     def along(self) -> Floats:
-        """<v, g_i> for each gradient."""
+        """Return <v, g_i> for each gradient."""
         return self.against(self.direction)
 
     def sum(self, members: npt.NDArray[np.bool_] | None = None) -> Floats:
-        """The sum of the members' gradients."""
+        """Return the sum of the members' gradients."""
         values = self.values if members is None else self.values * members[:, None]
         where = self.coordinates.ravel()
         summed = np.bincount(where, weights=values.ravel(), minlength=len(self.direction))
         return summed.astype(np.float64)
 
     def against(self, vector: Floats) -> Floats:
-        """<g_i, vector> for each gradient."""
+        """Return <g_i, vector> for each gradient."""
         return _row_sums(vector[self.coordinates], self.values)
 
     def squares(self) -> Floats:
-        """|g_i|^2 for each gradient."""
+        """Return |g_i|^2 for each gradient."""
         return _row_sums(self.values, self.values)
 
     def total(self) -> float:
-        """U(everybody), which the values add up to."""
+        """Return U(everybody), to which the values add up."""
         summed = self.sum()
         return float(_cosine(self.direction @ summed, summed @ summed, self.squares().sum()))
 
@@ -96,10 +99,10 @@ class Rewards:
 
     Attributes:
         values: one for each gradient.
-        standard_error: of each value; 0 for exact ones, not a number where it is not known.
+        standard_error: of each value; 0 for exact values, not a number where it is unknown.
         method: how they were computed.
-        doubtful: whether the gradients cancel, so that the closed form may be off by `DOUBT` of the
-            spread of the values, which error bars then include; `owen` is the way to check.
+        doubtful: whether the gradients cancel, so that the closed form may be wrong by `DOUBT` of
+            the spread of the values, which error bars then include; `owen` can check it.
     """
 
     values: Floats
@@ -109,15 +112,18 @@ class Rewards:
 
 
 def rewards(game: Game) -> Rewards:
-    """The best deterministic way: exact for a few, the mean-field form for many."""
+    """Compute by the best deterministic method: exact for a few, mean-field for many."""
     return exact(game) if len(game) <= EXACT_MOST else mean_field(game)
 
 
 def exact(game: Game) -> Rewards:
-    """Every coalition, for at most 15 gradients."""
+    """Sum over every coalition, for at most 15 gradients."""
     n = len(game)
     if n > EXACT_MOST:
-        raise Misuse(f"{n} gradients have 2^{n} coalitions; enumerate at most {EXACT_MOST}")
+        raise Misuse(
+            f"exact values need at most {EXACT_MOST} gradients, got {n} with 2^{n} coalitions; use "
+            "mean_field or owen"
+        )
     if n == 0:
         return Rewards(values=np.empty(0), standard_error=np.empty(0), method="exact")
     full = np.stack([game.sum(np.arange(n) == i) for i in range(n)])
@@ -141,11 +147,11 @@ def exact(game: Game) -> Rewards:
 
 
 def mean_field(game: Game, *, nodes: int = _NODES) -> Rewards:
-    """The closed form for many: each coalition size is replaced by its average coalition.
+    """Compute by the closed form for many: the average coalition replaces those of its size.
 
     For 10,000 gradients on 6 of 4,292 coordinates it is within 0.1 % of the exact values; for a
-    few gradients that overlap heavily within some percent. What is missing to U(everybody) is
-    spread evenly. Its error is not a standard error, so none is given.
+    few gradients that overlap heavily within some percent. The difference to U(everybody) is
+    spread evenly. Its error is not a standard error, so the result has none.
     """
     n = len(game)
     if n < 3:
@@ -169,12 +175,12 @@ def mean_field(game: Game, *, nodes: int = _NODES) -> Rewards:
 
 
 def owen(game: Game, *, entropy: "Entropy", sets: int = 200) -> Rewards:
-    """Owen sampling: every drawn coalition gives a marginal of everybody; unbiased for any n.
+    """Compute by Owen sampling: every drawn coalition gives a marginal of everybody; unbiased.
 
-    Coalitions are drawn with inclusion probabilities stratified towards the small ones, where the
-    marginals are largest. How a coalition happens to lie to a gradient is most of the noise, and
-    its mean is known, so it is taken out (a control variate). The standard errors are upper
-    bounds: they leave aside what the strata gain.
+    Coalitions are drawn with inclusion probabilities stratified towards small ones, where the
+    marginals are largest. The angle between a coalition and a gradient causes most of the noise;
+    its mean is known, so it serves as a control variate. The standard errors are upper bounds:
+    they ignore the gain of the strata.
     """
     n = len(game)
     a, q, everything = game.along(), game.squares(), game.sum()
@@ -197,25 +203,25 @@ def owen(game: Game, *, entropy: "Entropy", sets: int = 200) -> Rewards:
 
 
 def _adding_up(values: Floats, game: Game, q: Floats) -> Floats:
-    """The values with what is missing to U(everybody) spread over all but zero gradients."""
+    """Spread the difference to U(everybody) over all gradients that are not zero."""
     there = q > 0
     missing = game.total() - float(values.sum())
     return values + np.where(there, missing / max(int(there.sum()), 1), 0.0)
 
 
 def _row_sums(left: Floats, right: Floats) -> Floats:
-    """The inner product of each row with its twin."""
+    """Return the inner product of each row with its twin."""
     return np.asarray(np.einsum("ij,ij->i", left, right))
 
 
 def _cosine(along: Floats | float, square: Floats | float, scale: float) -> Floats:
-    """<v, G> / |G|, and 0 where G is zero up to rounding."""
+    """Return <v, G> / |G|, and 0 where G is zero up to rounding."""
     there = np.asarray(square) > _ZERO * scale
     return np.where(there, along / np.sqrt(np.where(there, square, 1.0)), 0.0)
 
 
 def _spread(n: int, nodes: int) -> tuple[Positions, Floats]:
-    """Coalition sizes 1 .. n - 1, geometrically thinned, with trapezoid weights for a sum."""
+    """Return coalition sizes from 1 .. n - 1, geometrically thinned, with trapezoid weights."""
     sizes = np.unique(np.rint(np.geomspace(1, n - 1, nodes)).astype(np.int64))
     weights = np.ones(len(sizes))
     gaps = np.diff(sizes)
@@ -228,7 +234,7 @@ def _spread(n: int, nodes: int) -> tuple[Positions, Floats]:
 def _marginals(
     game: Game, members: npt.NDArray[np.bool_], a: Floats, q: Floats
 ) -> tuple[Floats, Floats]:
-    """U(S with i) - U(S without i) of everybody for one coalition S, and <g_i, S without i>."""
+    """Return U(S with i) - U(S without i) for everybody i, and <g_i, S without i>."""
     summed = game.sum(members)
     along, square = game.direction @ summed, summed @ summed
     c = game.against(summed)
@@ -241,7 +247,7 @@ def _marginals(
 
 
 def _without_repeats(coordinates: Positions, values: Floats) -> tuple[Positions, Floats]:
-    """The same gradients with sorted coordinates; of equal ones the first has the sum."""
+    """Return the same gradients with sorted coordinates; of equal ones the first has the sum."""
     order = np.argsort(coordinates, axis=1, kind="stable")
     where = np.take_along_axis(coordinates, order, axis=1)
     summed = np.take_along_axis(values, order, axis=1)

@@ -1,15 +1,14 @@
-"""Possible partners: each person of the smaller side gets a few, and their lists are balanced.
+"""Balanced lists of candidate partners for everybody of the smaller side.
 
-The server sees noise, so its one best partner is often a poor one. People who get a few candidates
-settle by letter who is nearest. Everybody of the smaller side gets `count` candidates, and as many
-again for a second pass; whoever is listed has the other on the same list. Over the larger side the
-loads of a list differ by at most one.
+The server sees noise, so the partner that looks best to it is often a poor one. Candidates settle
+by letter which of them are nearest. Everybody of the smaller side gets `count` candidates, and as
+many again for a second pass; two people are on each other's list of the same pass. On the larger
+side the lengths of the lists of a pass differ by at most one.
 
-Both sides are gathered into blocks of equal or neighbouring places, those of the larger side as
-long as two lists or longer. The least-cost plan says how many candidates each block takes from each
-other; inside a block they are dealt from a pack that is shuffled anew whenever it is used up. The
-draws depend on the reports alone, so the same batch gives the same lists in whatever order it
-comes. Knows points, not people.
+Both sides are gathered into blocks of equal or neighbouring places, those of the larger side at
+least as long as two lists. The least-cost plan says how many candidates each block takes from each
+other block; inside a block they are dealt from a pack that is shuffled again whenever it is empty.
+The draws depend on the reports alone, so the same batch gives the same lists in any order.
 """
 
 import hashlib
@@ -22,27 +21,24 @@ from coatcheck.entropy import Entropy, seeded
 from coatcheck.tasks.contract import Floats, Positions, normalised
 from coatcheck.tasks.solvers.assignment import ship, transport
 
-_GAP = 0.01  # of the cost of a plan: noise hides far more
-_ROOM = 2  # blocks of several places are so much larger, so that second lists find enough others
-
-
+_GAP = 0.01  # of the cost of a plan: the noise is far larger
+_ROOM = 2  # blocks of several places are larger by this factor, so that second lists fill up
 _MOST = 2000  # blocks of a side where costs come from a table
 
 Table = tuple[Floats, Positions, Positions]
-"""What a pair costs by kinds of reports, and the kind of each row and of each column."""
+"""The cost of a pair by kinds of reports, and the kind of each row and of each column."""
 _Crowd = tuple[Floats, Floats, Table | None]
 
 
 def candidates(
     rows: Floats, columns: Floats, *, count: int, table: Table | None = None
 ) -> tuple[Positions, Positions]:
-    """The columns listed for each row, (rows, count): for the first pass, and for the second.
+    """Return the columns listed for each row, (rows, count), for each of the two passes.
 
-    Without a table, a pair costs its distance.
-
-    The first list is always full and its loads differ by at most one, unless there are fewer
-    columns than `count`. The second names nobody of the first; where a block has too few others it
-    is shorter. Lists are filled up with -1.
+    Without a table, the cost of a pair is its distance. The first list is always full, and columns
+    are on equally many first lists up to one, unless there are fewer columns than `count`. The
+    second list names nobody of the first; it is shorter where a block has too few others. Lists are
+    filled up with -1.
     *Assumes:* there are at least as many columns as rows.
     """
     orders = [np.lexsort(side.T[::-1]) for side in (rows, columns)]
@@ -61,7 +57,7 @@ def candidates(
 
 
 def _draws(*sides: Floats) -> Entropy:
-    """Draws that depend on the places alone."""
+    """Return a source of draws that depends on the places alone."""
     parts = ((side + 0.0).tobytes() for side in sides)  # -0 and 0 are one place
     digest = hashlib.sha256(b"".join(parts)).digest()
     return seeded(int.from_bytes(digest[:16], "little"))
@@ -75,7 +71,7 @@ def _dealt(
     taken: list[set[int]],
     draws: Entropy,
 ) -> Positions:
-    """One list per row, (rows, size), without those it has taken; -1 where nobody was left."""
+    """Return one list per row, (rows, size), without `taken` columns; -1 where none was left."""
     rows, columns, table = crowd
     lists = np.full((len(rows), size), -1)
     if not lists.size:
@@ -90,15 +86,15 @@ def _dealt(
     packs = np.split(members, np.cumsum(np.bincount(block_of))[:-1])
     bounds = np.cumsum(np.bincount(from_block.ravel(), minlength=len(packs)))
     for pack, units in zip(packs, np.split(order, bounds[:-1]), strict=True):
-        found = _hand_out(pack, owners[units].tolist(), taken, draws)
-        lists[owners[units], place[units]] = found
+        cards = _hand_out(pack, owners[units].tolist(), taken, draws)
+        lists[owners[units], place[units]] = cards
     return lists
 
 
 def _hand_out(
     pack: Positions, owners: list[int], taken: list[set[int]], draws: Entropy
 ) -> list[int]:
-    """Deal each owner a card that they do not have, from a pack shuffled whenever it is used up."""
+    """Deal each owner a card that they do not have; shuffle the pack again when it is empty."""
     dealt: list[int] = []
     cards: list[int] = []
     for at, owner in enumerate(owners):
@@ -113,11 +109,11 @@ def _hand_out(
 
 
 def _swapped(dealt: list[int], owners: list[int], cards: list[int], taken: list[set[int]]) -> int:
-    """A card that was dealt before, and whose owner takes one of those left; -1 if none fits."""
+    """Take back a card whose owner can have one of the cards left; -1 if there is none."""
     own = taken[owners[len(dealt)]]
     for at in reversed(range(len(dealt))):
         card, theirs = dealt[at], taken[owners[at]]
-        other = next((one for one in cards if one not in theirs), -1)
+        other = next((left for left in cards if left not in theirs), -1)
         if card not in own | {-1} and other >= 0:
             cards.remove(other)
             dealt[at] = other
@@ -127,7 +123,7 @@ def _swapped(dealt: list[int], owners: list[int], cards: list[int], taken: list[
 
 
 def _blocks(points: Floats, least: int) -> Positions:
-    """The block of each point: neighbours, at least so many, and equal places together."""
+    """Return the block of each point: neighbours, at least so many, and equal places together."""
     places, place_of = np.unique(points, axis=0, return_inverse=True)
     weight = np.bincount(place_of.ravel())
     block_of, blocks = np.empty(len(places), dtype=np.int64), 0
@@ -146,7 +142,7 @@ def _blocks(points: Floats, least: int) -> Positions:
 def _halved(
     places: Floats, weight: Positions, part: Positions, least: int
 ) -> list[Positions] | None:
-    """The part cut in two along its widest side that leaves both halves enough, if one does."""
+    """Return the part cut in two along its widest side that leaves enough in both, if any."""
     total, most = int(weight[part].sum()), int(weight[part].max())
     if total < 2 * least * (1 if most >= least else _ROOM):
         return None
@@ -161,7 +157,7 @@ def _halved(
 
 
 def _planned(crowd: _Crowd, block_of: Positions, size: int, draws: Entropy) -> Positions:
-    """The block that each of a row's candidates comes from, (rows, size), at the least cost.
+    """Return the block that each of a row's candidates comes from, (rows, size), at the least cost.
 
     Every column is listed as often as every other, or once more: first all get their equal share,
     then what is left of the lists goes to at most one more of each.
@@ -203,13 +199,13 @@ def _planned(crowd: _Crowd, block_of: Positions, size: int, draws: Entropy) -> P
 
 
 def _centres(points: Floats, block_of: Positions) -> Floats:
-    """The mean place of each block."""
+    """Return the mean place of each block."""
     summed = np.stack([np.bincount(block_of, weights=axis) for axis in points.T], axis=1)
     return np.asarray(summed / np.bincount(block_of)[:, None], dtype=np.float64)
 
 
 def _block_costs(table: Table, place_of: Positions, block_of: Positions) -> Floats:
-    """What a pair costs by blocks: the mean over the people of both."""
+    """Return what a pair costs by blocks: the mean over the people of both."""
     costs, ours, theirs = table
     shares = []
     for blocks, kinds, width in ((place_of, ours, len(costs)), (block_of, theirs, costs.shape[1])):
@@ -226,7 +222,7 @@ def settled(
     *,
     asks: Sequence[int] = (),
 ) -> Positions:
-    """The partner of each row, or -1, when all settle by their true places and nobody lies.
+    """Return the partner of each row, or -1, when all settle by their true places and nobody lies.
 
     At every step each free row asks the nearest column that would take it, and columns keep the
     nearest who asked (deferred acceptance); who is free after the first list goes on with the

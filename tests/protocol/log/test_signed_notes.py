@@ -124,7 +124,7 @@ def test_a_boards_note_is_of_its_own_log() -> None:
         if good:
             assert follow_watched(raw, **asked).size == 3  # type: ignore[arg-type] # plain
             continue
-        with pytest.raises(BadSignature, match="not of the board"):
+        with pytest.raises(BadSignature, match="not signed by the board"):
             follow_watched(raw, **asked)  # type: ignore[arg-type] # plain
 
 

@@ -338,7 +338,7 @@ def test_places_are_rounded_to_cells() -> None:
 
 def test_lists_must_fit_the_passes() -> None:
     """One list of candidates per pass."""
-    with pytest.raises(Misuse, match="2 passes, but 1 lists"):
+    with pytest.raises(Misuse, match="2 passes need as many lists, got 1"):
         Settling(Progress(cell=()), address=b"", asks=True, lists=[[]], secret=b"", steps=STEPS)
     with pytest.raises(Misuse, match="sets of lists"):
         make_people([[]], cells=([], []), asks=ASKS)
@@ -361,13 +361,13 @@ def test_drafts_that_nobody_can_settle_by_are_refused() -> None:
     drafted(pairs, {"cell": 0.01})
     drafted(near, {"cell": 0.02, "asks": []}, letter_size=1138)
     bad: list[tuple[dict[str, object], dict[str, object], dict[str, int], str]] = [
-        ({"name": "least-cost-matching"}, {"cell": 0.01}, {}, "ask it for candidates"),
-        (pairs, {"cell": 0.01, "asks": []}, {}, "ask it for candidates"),
+        ({"name": "least-cost-matching"}, {"cell": 0.01}, {}, "gives no candidates"),
+        (pairs, {"cell": 0.01, "asks": []}, {}, "gives no candidates"),
         (pairs, {"cell": -1}, {}, "does not fit"),
         (pairs, {"cell": 0.01, "words": 3}, {}, "does not fit"),
-        (pairs, {"cell": 0.01}, {"letter_size": 8}, "letters need 27 bytes"),
+        (pairs, {"cell": 0.01}, {"letter_size": 8}, "at least 27, got"),
         ({**near, "mutual": False}, {"cell": 0.02, "asks": []}, {}, "set `mutual`"),
-        (near, {"cell": 0.02, "asks": []}, {}, "letters need 1138 bytes"),
+        (near, {"cell": 0.02, "asks": []}, {}, "at least 1138, got"),
         (near, {"cell": 1e-6, "asks": []}, {}, "at most 6 cells"),
     ]
     for task, stated, rest, sentence in bad:

@@ -8,7 +8,7 @@ from coatcheck.entropy import seeded, system
 from coatcheck.errors import BadSignature, Misuse
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.terms import CLASSICAL
-from coatcheck.protocol.ticket import MOST, RECEIPT_SIZE, Receipt, issue
+from coatcheck.protocol.ticket import MOST, RECEIPT_SIZE, Receipt, issue_receipts
 
 KEYS = KeyPairs(CLASSICAL, b"s" * 32)
 
@@ -30,7 +30,7 @@ def test_each_receipt_holds_for_its_own_bytes(count: int) -> None:
         return KEYS.signing.sign(message)
 
     given = bodies(count)
-    issued = issue(given, sign, entropy=system())
+    issued = issue_receipts(given, sign, entropy=system())
     assert (len(signed), {len(raw) for raw in issued}) == (1, {RECEIPT_SIZE})
     for body, raw in zip(given, issued, strict=True):
         receipt = Receipt.decode(raw)
@@ -43,7 +43,7 @@ def test_each_receipt_holds_for_its_own_bytes(count: int) -> None:
 
 def test_one_body_twice_in_a_commit_is_one_leaf() -> None:
     """A person who sends twice at once gets two receipts that hold."""
-    issued = issue(bodies(2) * 2, KEYS.signing.sign, entropy=system())
+    issued = issue_receipts(bodies(2) * 2, KEYS.signing.sign, entropy=system())
     assert issued[:2] == issued[2:]
     for raw in issued:
         Receipt.decode(raw).check(KEYS.signing.public)
@@ -57,7 +57,7 @@ def test_a_place_says_nothing_about_the_order_or_the_number() -> None:
     entropy = seeded(1)
     for count in (1, 3):
         found = [
-            Receipt.decode(issue(bodies(count), KEYS.signing.sign, entropy=entropy)[0])
+            Receipt.decode(issue_receipts(bodies(count), KEYS.signing.sign, entropy=entropy)[0])
             for _ in range(600)
         ]
         for level in range(2 if count > 1 else 0, 10):
@@ -68,8 +68,10 @@ def test_a_place_says_nothing_about_the_order_or_the_number() -> None:
 def test_the_order_of_a_commit_is_that_of_the_hashes() -> None:
     """Whoever comes first, the same bodies have the same places."""
     given = bodies(8)
-    once = dict(zip(given, issue(given, KEYS.signing.sign, entropy=seeded(3)), strict=True))
-    back = issue(given[::-1], KEYS.signing.sign, entropy=seeded(3))
+    once = dict(
+        zip(given, issue_receipts(given, KEYS.signing.sign, entropy=seeded(3)), strict=True)
+    )
+    back = issue_receipts(given[::-1], KEYS.signing.sign, entropy=seeded(3))
     assert [once[body] for body in given[::-1]] == back
 
 
@@ -77,4 +79,4 @@ def test_a_commit_has_one_to_1024_receipts() -> None:
     """Neither nothing nor more than the path can tell apart."""
     for count in (0, MOST + 1):
         with pytest.raises(Misuse, match="1 to 1024"):
-            issue(bodies(count), KEYS.signing.sign, entropy=system())
+            issue_receipts(bodies(count), KEYS.signing.sign, entropy=system())

@@ -12,7 +12,7 @@ from coatcheck.errors import BadSignature, Equivocation, Misuse, Refused, Unavai
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board, Record
 from coatcheck.protocol.client import Limit
-from coatcheck.protocol.outcomes import end_due
+from coatcheck.protocol.outcomes import outcome_due
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.services.person.session import Session
 from coatcheck.services.person.store import TicketFile
@@ -116,7 +116,7 @@ def test_a_refusal_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
-    """Other terms at the same address are two faces, before and after joining."""
+    """Other terms at the same address are an equivocation, before and after joining."""
     path, peers = tmp_path / "ticket", First()
     mine = visit(path, peers)
     asyncio.run(mine.offer())
@@ -195,20 +195,20 @@ def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
 
 
 def test_waiting_for_answers_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an end the person is told to come again, and past its time who owes it.
+    """Without an end the person is told to come again, and past its time whom to ask.
 
     What a shuffler says of its phase is no end: nobody signed it.
     """
     path, peers = tmp_path / "ticket", AtBoard()
     TicketFile(path).keep(SMALL.join(0))
     for peers.phase in ("released", "abandoned"):
-        with pytest.raises(Unavailable, match="has not ended, and must by"):
+        with pytest.raises(Unavailable, match="has not ended; its outcome is due by"):
             asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
-    monkeypatch.setattr(time, "time", lambda: float(end_due(SMALL.round)))
-    with pytest.raises(Refused, match="the server 'server' owes it"):
+    monkeypatch.setattr(time, "time", lambda: float(outcome_due(SMALL.round)))
+    with pytest.raises(Refused, match="the operator of the server 'server'"):
         asyncio.run(visit(path, peers).collect(patience=600.0))
     peers.away = True
-    with pytest.raises(Unavailable, match="the board 'board' owes you a look"):
+    with pytest.raises(Unavailable, match="the board 'board'"):
         asyncio.run(visit(path, peers).collect(patience=0.0))
 
 
@@ -219,7 +219,7 @@ def test_an_abandoned_round_is_told_in_the_words_of_who_signed_it(tmp_path: Path
     peers.end = peers.shuffler.expire(now=SMALL.round.terms.expires)
     book = Ledger.open(tmp_path / "ledger", epsilon=9.0, delta=1e-2)
     book.spend(SMALL.invitations[0].guarantee, round_id=SMALL.round.name)
-    with pytest.raises(Refused, match="abandoned the round: too few good reports"):
+    with pytest.raises(Refused, match="abandoned the round: too few valid reports"):
         asyncio.run(visit(path, peers).collect(patience=60.0, ledger=book))
     assert book.spent == pytest.approx(SMALL.invitations[0].randomizer.law.epsilon)
 
@@ -239,7 +239,7 @@ def test_letters_are_counted_before_they_leave_and_read_once(tmp_path: Path) -> 
     assert asyncio.run(visit(path, peers).read()).refused == {"Replayed": 1}
 
 
-def test_a_ticket_of_other_terms_is_two_faces(tmp_path: Path) -> None:
+def test_a_ticket_of_other_terms_is_an_equivocation(tmp_path: Path) -> None:
     """What the shuffler shows must be what the ticket was made for."""
     path = tmp_path / "ticket"
     first, mine = visit(path, First()), visit(path, First())

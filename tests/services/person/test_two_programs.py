@@ -25,7 +25,7 @@ def test_of_two_that_join_at_once_one_ticket_stays(
     write, told = durable_files.replace_file, []
 
     def join_too() -> None:
-        with pytest.raises(Misuse, match="exists already"):
+        with pytest.raises(Misuse, match="already exists"):
             TicketFile(file.path).keep(other)
         told.append(file.read())
 

@@ -8,7 +8,7 @@ import pytest
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol.agreement import write_signed
 from coatcheck.protocol.log.verification import verify_bulletin
-from coatcheck.protocol.outcomes import OPERATOR, TASK, flaw
+from coatcheck.protocol.outcomes import OPERATOR, TASK, inconsistency
 from coatcheck.protocol.state_machine import ServerPhase
 from coatcheck.protocol.wire.batches import Batch
 from coatcheck.protocol.wire.bulletins import ABANDONED, REFUSED, SERVER
@@ -74,8 +74,8 @@ def test_a_batch_whose_key_is_gone_is_given_up(
     assert scene.store.sweep(fence=1) == {scene.digest}
     assert job(scene.store, scene.settings, scene.digest, 1) == "abandoned"
     heading = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round).heading
-    assert (heading.outcome, heading.reason, heading.who) == (ABANDONED, OPERATOR, SERVER)
-    assert not flaw(heading, scene.small.round)
+    assert (heading.outcome, heading.reason, heading.signer) == (ABANDONED, OPERATOR, SERVER)
+    assert not inconsistency(heading, scene.small.round)
 
 
 def test_what_the_task_refuses_is_told_to_people(
@@ -103,5 +103,5 @@ def test_what_may_pass_or_be_mended_is_tried_again_until_the_time_is_over(
     assert scene.store.rounds()[0].phase is ServerPhase.BATCHED
     assert server_jobs.refuse(scene.store, scene.settings, scene.digest, 1) == "refused"
     heading = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round).heading
-    assert (heading.outcome, heading.reason, heading.who) == (REFUSED, TASK, SERVER)
-    assert not flaw(heading, scene.small.round)
+    assert (heading.outcome, heading.reason, heading.signer) == (REFUSED, TASK, SERVER)
+    assert not inconsistency(heading, scene.small.round)

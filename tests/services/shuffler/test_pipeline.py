@@ -72,7 +72,7 @@ class Scene:
 
     def _vetted(self, ticket: object, hop: int) -> Upload:
         raw = (ticket.upload, *ticket.registrations)[hop]  # type: ignore[attr-defined] # a ticket
-        return self.role.vet(raw, now=OPENS)
+        return self.role.check(raw, now=OPENS)
 
     def _accept(self, first: Shuffler) -> None:
         first.close(now=CASCADE.round.terms.closes)

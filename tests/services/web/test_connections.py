@@ -43,7 +43,7 @@ pytestmark = pytest.mark.service
 
 DIGEST = hashlib.sha256(b"round").digest()
 DEADLINE = 0.4
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @contextlib.asynccontextmanager

@@ -21,7 +21,7 @@ from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.log import verification
 from coatcheck.protocol.log.merkle import Tree
-from coatcheck.protocol.outcomes import end_due
+from coatcheck.protocol.outcomes import outcome_due
 from coatcheck.protocol.terms import CLASSICAL, suite_named
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, Randomizer, SphereResponse
@@ -293,7 +293,7 @@ def test_the_browsers_ledger_charges_what_happened(kind: str) -> None:
     """
     raw = shown(kind).encode()
     ticket = write_ticket(CHARGED.join(0)).decode()
-    times = [0, end_due(CHARGED.round) - 1, end_due(CHARGED.round)]
+    times = [0, outcome_due(CHARGED.round) - 1, outcome_due(CHARGED.round)]
     options = {"ticket": ticket, "times": times, **offer(CHARGED)}
     charged = ask("charged", bulletin=raw.hex(), **options)
     local, promise = charged["local"], charged["epsilon"]

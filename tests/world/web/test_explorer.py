@@ -67,5 +67,5 @@ def test_the_copied_command_and_python_say_what_the_page_says() -> None:
 @pytest.mark.parametrize("question", [(1, 1.0, 0.0), (100, 0.0, 0.0), (100, 1.0, 0.9)])
 def test_what_has_no_answer_gets_a_sentence(question: tuple[int, float, float]) -> None:
     """A crowd of one, no ε, or mostly corrupted people: the sentence says what to change."""
-    with pytest.raises(Misuse, match="choose within these"):
+    with pytest.raises(Misuse, match="must be from"):
         app.answer(crowd=question[0], epsilon=question[1], share=question[2])

@@ -1,1 +1,1 @@
-"""BORDER: the page, which shows a run from both sides, and a person's client for browsers."""
+"""BORDER: the web page that shows a run from both sides, with a client for people in browsers."""

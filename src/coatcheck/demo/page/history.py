@@ -1,7 +1,7 @@
-"""The history of a run as the page is told it: plain data, one entry per event.
+"""The events of a run as the JSON entries that the page draws.
 
-What the page shows is a fold over all entries, so whoever comes late is told everything from the
-beginning. Everybody's places are in it; what an adversary would not see is veiled by the page.
+What the page shows is a fold over all entries, so a page that is opened late gets all of them from
+the beginning. They hold everybody's places; the page hides what an adversary would not see.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from coatcheck.demo.events import Event, plain_promise
+from coatcheck.demo.events import Event, Letter, plain_promise
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
-from coatcheck.protocol.server import one_by_one
+from coatcheck.protocol.server import split_rows
 
 if TYPE_CHECKING:
     from coatcheck.accounting.guarantee import Guarantee
@@ -27,15 +27,15 @@ _MOST, _DELTA = 64.0, 1e-2
 
 
 class History:
-    """An observer of a run that keeps everything for whoever comes."""
+    """An observer of a run that stores every event, for pages that wait for new entries."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self._first = 0  # entries of earlier rounds are gone, and their numbers with them
+        self._first = 0  # the number of the first entry; those of earlier rounds are gone
         self._changed = asyncio.Event()
 
     def __call__(self, run: "Run", event: Event) -> None:
-        """Keep an event."""
+        """Store an event."""
         describe = _DESCRIBED.get(event.kind)
         sealed = run.passed
         self.add(event.kind, sealed=sealed, **(describe(run, event) if describe else {}))
@@ -46,13 +46,13 @@ class History:
         self.wake()
 
     def begin(self) -> None:
-        """Begin anew: whoever listens forgets the round before."""
+        """Begin a new round: listeners forget the round before."""
         self._first += len(self.entries)
         self.entries.clear()
         self.add("again")
 
     def wake(self) -> None:
-        """Wake the listeners: something has changed."""
+        """Wake the listeners, because something has changed."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -68,45 +68,45 @@ class History:
 def unit(box: Box | None, places: Any) -> list[list[float]]:
     """Return places (latitude, longitude) as shares (right, up) of the box."""
     if box is None:
-        raise Misuse("the page shows places on a map: the learning demo has none")
+        raise Misuse("the page needs places, and the learning demo has none")
     low, high = np.array(box.lo), np.array(box.hi)
     shares = (np.asarray(places, dtype=np.float64) - low) / (high - low)
-    found: list[list[float]] = np.round(shares[:, ::-1], 5).tolist()
-    return found
+    rounded: list[list[float]] = np.round(shares[:, ::-1], 5).tolist()
+    return rounded
 
 
-def on_map(found: dict[str, Any], box: Box | None) -> dict[str, Any]:
-    """Return the trilaterator's story with shares of the box for its places."""
+def on_map(attack: dict[str, Any], box: Box | None) -> dict[str, Any]:
+    """Return the trilaterator's attack with its places as shares of the box."""
 
     def share(place: list[float]) -> list[float]:
         return unit(box, [place])[0]
 
-    app, here = found["app"], found["coatcheck"]
+    app, ours = attack["app"], attack["coatcheck"]
     return {
-        **found,
+        **attack,
         "app": {
             **app,
-            "asked": [[share(one["claimed"]), one["told_m"]] for one in app["asked"]],
-            "circles": [[share(one["center"]), one["radius_m"]] for one in app["circles"]],
+            "asked": [[share(at["claimed"]), at["told_m"]] for at in app["asked"]],
+            "circles": [[share(at["center"]), at["radius_m"]] for at in app["circles"]],
             "guess": share(app["guess"]),
         },
         "coatcheck": {
-            **here,
-            "rounds": [{**one, "claimed": share(one["claimed"])} for one in here["rounds"]],
-            "guess": share(here["guess"]),
+            **ours,
+            "rounds": [{**at, "claimed": share(at["claimed"])} for at in ours["rounds"]],
+            "guess": share(ours["guess"]),
         },
     }
 
 
-def _places(run: "Run", group: int, reports: Any, how: str) -> list[list[float]]:
-    """Return reports as places, read in some way."""
+def _places(run: "Run", group: int, reports: Any, decode: str) -> list[list[float]]:
+    """Return reports as places, decoded as `decode` says."""
     randomizer = run.scenario.drafts[group].randomizer
-    return unit(run.scenario.box, randomizer.estimate(np.array(reports), cast("Decode", how)))
+    return unit(run.scenario.box, randomizer.estimate(np.array(reports), cast("Decode", decode)))
 
 
 def _terms(run: "Run", _: Event) -> Entry:
     terms, scenario = run.round.terms, run.scenario
-    both = zip(terms.groups, scenario.drafts, scenario.values, strict=True)
+    groups = zip(terms.groups, scenario.drafts, scenario.values, strict=True)
     return {
         "round": terms.round,
         "demo": scenario.name,
@@ -123,7 +123,7 @@ def _terms(run: "Run", _: Event) -> Entry:
                 "mechanism": group.randomizer["name"],
                 "local": draft.randomizer.epsilon,
                 "epsilon": group.promise.epsilon,
-                "full": str(_promised(run, group.name)),
+                "full": str(_guarantee(run, group.name)),
                 "plain": plain_promise(
                     epsilon=group.promise.epsilon, delta=group.promise.delta, also=scenario.besides
                 ),
@@ -131,37 +131,37 @@ def _terms(run: "Run", _: Event) -> Entry:
                 "upload_bytes": run.round.upload_sizes[number],
                 "entry_bytes": run.round.entry_size(number),
             }
-            for number, (group, draft, values) in enumerate(both)
+            for number, (group, draft, values) in enumerate(groups)
         ],
         "metres": [] if scenario.box is None else (2 * scenario.box.scale[::-1]).tolist(),
         "places": [unit(scenario.box, values) for values in scenario.values],
     }
 
 
-def _promised(run: "Run", group: str) -> "Guarantee":
-    """Return the promise as a person's own client finds it."""
+def _guarantee(run: "Run", group: str) -> "Guarantee":
+    """Return the guarantee that a person's own client computes."""
     limit, now = client.Limit(_MOST, _DELTA), int(time.time())
     trusted = run.cluster.trusted
     return client.examine(run.signed, group=group, trusted=trusted, limit=limit, now=now).guarantee
 
 
 def _joined(run: "Run", event: Event) -> Entry:
-    group, report = event.who[0], run.reports[event.who]
-    person = {
-        "who": event.who,
-        "address": run.tickets[event.who].keys.address.hex(),
+    group, report = event.person[0], run.reports[event.person]
+    entry = {
+        "who": event.person,
+        "address": run.tickets[event.person].keys.address.hex(),
         "report": report,
         "sent": _places(run, group, [report], "raw")[0],
         "thought": _places(run, group, [report], run.round.terms.groups[group].decode)[0],
     }
-    return {"people": [person]}
+    return {"people": [entry]}
 
 
 def _opened(run: "Run", _: Event) -> Entry:
     return {
         "groups": [
             {
-                "addresses": [address.hex() for address in one_by_one(opened.addresses)],
+                "addresses": [address.hex() for address in split_rows(opened.addresses)],
                 "places": _places(run, group, opened.reports, "raw"),
                 "dropped": opened.tally.received - opened.tally.kept,
             }
@@ -172,7 +172,7 @@ def _opened(run: "Run", _: Event) -> Entry:
 
 def _published(run: "Run", _: Event) -> Entry:
     if run.bulletin is None or run.watched is None:
-        raise Misuse("the round is not on the board yet")
+        raise Misuse("the round is not on the board yet; complete it first")
     heading = run.bulletin.heading
     size = len(run.bulletin.encode())
     return {
@@ -184,30 +184,30 @@ def _published(run: "Run", _: Event) -> Entry:
 
 
 def _collected(run: "Run", event: Event) -> Entry:
-    answer = run.answers[event.who]
-    person = {
-        "who": event.who,
-        "partners": [client.address(one, run.round).hex() for one in answer.partners],
+    answer = run.answers[event.person]
+    entry = {
+        "who": event.person,
+        "partners": [client.address(partner, run.round).hex() for partner in answer.partners],
         "candidates": len(answer.partners) + len(answer.second) if run.scenario.settle else 0,
-        "them": run.partners(event.who),
+        "them": run.partners(event.person),
     }
-    return {"people": [person]}
+    return {"people": [entry]}
 
 
 def _settled(run: "Run", event: Event) -> Entry:
-    letters = (one for one in run.letters if one.reader == event.who)
+    letters = (letter for letter in run.letters if letter.reader == event.person)
     return {
-        "people": [{"who": event.who, "them": run.settled[event.who]}],
-        "letters": [{"to": one.reader, "from": one.sender, "body": one.body} for one in letters],
+        "people": [{"who": event.person, "them": run.settled[event.person]}],
+        "letters": [_letter(letter) for letter in letters],
     }
 
 
 def _letters(_: "Run", event: Event) -> Entry:
-    return {
-        "letters": [
-            {"to": one.reader, "from": one.sender, "body": one.body} for one in event.letters
-        ]
-    }
+    return {"letters": [_letter(letter) for letter in event.letters]}
+
+
+def _letter(letter: Letter) -> Entry:
+    return {"to": letter.reader, "from": letter.sender, "body": letter.body}
 
 
 _DESCRIBED = {

@@ -1,0 +1,1 @@
+"""The board's log: Merkle trees, signed notes and their verification."""

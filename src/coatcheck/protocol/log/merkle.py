@@ -1,7 +1,9 @@
-"""Merkle trees (RFC 9162, section 2.1): roots, inclusion and consistency, and their checks.
+"""Merkle trees (RFC 9162, section 2.1): roots, proofs and their checks, and trees kept in tiles.
 
-Whoever publishes builds a `Tree`; whoever reads needs only the two `check_` functions and
-trusts nobody. Knows hashes, nothing of what is hashed. SPEC section 9.
+A publisher builds a `Tree`, or a `TiledTree` in an ordered key-value store; a reader needs only
+`check_inclusion` and `check_consistency` and trusts nobody. Tiles (C2SP tlog-tiles) hold 256
+hashes or entries and never change once full, so that caches and static files can serve them, and
+readers can make proofs from them. Knows hashes, nothing of what is hashed. SPEC sections 9 and 18.
 """
 
 import hashlib
@@ -31,7 +33,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def folded(hashes: Sequence[bytes]) -> list[list[bytes]]:
-    """Return the levels of the tree over so many hashes, a power of two, up to its root."""
+    """Return the levels of the tree over 2^n hashes, up to its root."""
     levels = [list(hashes)]
     while len(levels[-1]) > 1:
         below = levels[-1]
@@ -66,7 +68,7 @@ class Prover(ABC):
         """Return the root over the first `size` leaves (all of them by default)."""
         size = len(self) if size is None else size
         if not 0 <= size <= len(self):
-            raise Misuse(f"the tree has {len(self)} leaves, a root over {size} was asked for")
+            raise Misuse(f"a root is over 0 to {len(self)} leaves of this tree, got {size}")
         return self._range(0, size) if size else EMPTY
 
     def _range(self, start: int, end: int) -> bytes:
@@ -80,7 +82,7 @@ class Prover(ABC):
         """Prove that the leaf at `place` is under the root over `size` leaves."""
         end = len(self) if size is None else size
         if not 0 <= place < end <= len(self):
-            raise Misuse(f"there is no leaf {place} in a tree of {end}")
+            raise Misuse(f"there is no leaf {place} in a tree of {end} leaves")
         return self._path(place, 0, end)
 
     def _path(self, place: int, start: int, end: int) -> list[bytes]:
@@ -95,7 +97,7 @@ class Prover(ABC):
         """Prove that the tree over `new` leaves begins with the tree over `old` leaves."""
         end = len(self) if new is None else new
         if not 0 <= old <= end <= len(self):
-            raise Misuse(f"sizes {old} and {end} are not in order in a tree of {len(self)}")
+            raise Misuse(f"sizes must be in order and at most {len(self)}, got {old} and {end}")
         return self._growth(old, 0, end) if old else []
 
     def _growth(self, old: int, start: int, end: int) -> list[bytes]:
@@ -151,11 +153,11 @@ def check_inclusion(
     except IndexError:  # the path is too short
         good = False
     if not good or steps:
-        raise Equivocation("the entry is not under the root that was signed: do not rely on it")
+        raise Equivocation("the entry is not under the signed root: do not rely on it")
 
 
 def _climb(node: bytes, place: int, size: int, path: list[bytes]) -> bytes:
-    """Compute the root over a leaf, and take what was used off the path."""
+    """Compute the root over a leaf; the hashes that are used leave the path."""
     if size == 1:
         return node
     other, middle = path.pop(), _split(size)
@@ -176,30 +178,29 @@ def check_consistency(
         good = False
     if not good or steps:
         raise Equivocation(
-            "the board does not continue what it showed before: keep both checkpoints, together"
-            " they are the proof"
+            "the board's log does not continue the log that it showed before: keep both checkpoints"
+            " as the proof"
         )
 
 
-def _roots(old: int, new: int, path: list[bytes], known: bytes | None) -> tuple[bytes, bytes]:
-    """Compute the roots over `old` and `new` leaves, and take what was used off the path.
+def _roots(old: int, new: int, path: list[bytes], old_root: bytes | None) -> tuple[bytes, bytes]:
+    """Compute the roots over `old` and `new` leaves; the hashes that are used leave the path.
 
-    `known` is the root over the old leaves, as long as these are a whole tree.
+    `old_root` is the root over the old leaves, as long as these are a whole tree.
     """
     if old >= new:
-        root = path.pop() if known is None else known
+        root = path.pop() if old_root is None else old_root
         return root, root
     other, middle = path.pop(), _split(new)
     if old <= middle:
-        before, after = _roots(old, middle, path, known)
+        before, after = _roots(old, middle, path, old_root)
         return before, node_hash(after, other)
     before, after = _roots(old - middle, new - middle, path, None)
     return node_hash(other, before), node_hash(other, after)
 
 
-# HOUSE-DOC protocol.tiles: 'The log as tiles (C2SP tlog-tiles): hashes and entries in pieces that never change once full.\n\nKnows paths and bytes of tiles, nothing of what is in the log. A cache or static files can serve\nthem, and whoever reads needs no proofs from the board: it makes them from tiles. SPEC section 18.\n'
 WIDTH: Final = 256
-"""How many hashes or entries a full tile has."""
+"""The hashes or entries of a full tile."""
 _BITS: Final = 8
 _LEVEL: Final = re.compile(r"0|[1-9][0-9]?")
 _PLACE: Final = re.compile(r"((?:x[0-9]{3}/)*[0-9]{3})(?:\.p/([1-9][0-9]{0,2}))?")
@@ -209,7 +210,7 @@ ENTRIES: Final = "entries"
 
 @dataclass(frozen=True)
 class TileName:
-    """Which tile: its level (None for the entries themselves), its number and its width."""
+    """The name of a tile: its level (None for the entries themselves), its number and its width."""
 
     level: int | None
     number: int
@@ -217,17 +218,19 @@ class TileName:
 
     @classmethod
     def read(cls, level: str, place: str) -> "TileName":
-        """Read the two parts of a path, in the one form that each tile has."""
-        found = _PLACE.fullmatch(place)
-        if not found or (level != ENTRIES and not _LEVEL.fullmatch(level)):
-            raise Malformed("this is no tile: its path is LEVEL/x001/x234/067 or LEVEL/067.p/WIDTH")
-        number, width = int(found[1].replace("x", "").replace("/", "")), int(found[2] or WIDTH)
+        """Read the two parts of a path; each tile has one spelling."""
+        parts = _PLACE.fullmatch(place)
+        if not parts or (level != ENTRIES and not _LEVEL.fullmatch(level)):
+            raise Malformed("the path of a tile is LEVEL/x001/x234/067 or LEVEL/067.p/WIDTH")
+        number, width = int(parts[1].replace("x", "").replace("/", "")), int(parts[2] or WIDTH)
         if width > WIDTH:
-            raise Malformed(f"this is no tile: it has at most {WIDTH} hashes")
-        made = cls(None if level == ENTRIES else int(level), number, width)
-        if made.path != f"{level}/{place}" or (made.level or 0) > _MOST:
-            raise Malformed("this is no tile: its path is longer than it needs to be")
-        return made
+            raise Malformed(f"a tile has at most {WIDTH} hashes, this path has {width}")
+        name = cls(None if level == ENTRIES else int(level), number, width)
+        if (name.level or 0) > _MOST:
+            raise Malformed(f"the level of a tile is at most {_MOST}, this path has {name.level}")
+        if name.path != f"{level}/{place}":
+            raise Malformed(f"the path of this tile is {name.path}")
+        return name
 
     @property
     def path(self) -> str:
@@ -245,7 +248,7 @@ class TileName:
 
     @property
     def height(self) -> int:
-        """Each hash of the tile is over 2^height leaves."""
+        """The height of the tile: each hash is over 2^height leaves."""
         return _BITS * (self.level or 0)
 
     @property
@@ -259,7 +262,7 @@ class TileName:
         return self.start + self.width
 
     def is_in(self, size: int) -> bool:
-        """Tell whether a log of so many leaves has all of it."""
+        """Return whether a log of `size` leaves has all of the tile."""
         return self.end <= size >> self.height
 
 
@@ -268,106 +271,108 @@ def write_entries(entries: Iterable[bytes]) -> bytes:
     return b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
 
 
-# HOUSE-DOC protocol.shelf: 'The shelf: an ordered map of bytes on which a board keeps everything that it shows.\n\nIn memory here, for simulations and tests; `services/board/store.py` has the one in a database. A board\nholds nothing besides, so its memory does not grow with what it shows.\n'
 class KeyValueStore(Protocol):
-    """Values by their keys, in the order of the keys' bytes."""
+    """An ordered map of bytes, in which a board keeps everything that it shows.
+
+    `MemoryKeyValueStore` is for simulations and tests; `services/board/store.py` has the one in a
+    database. A board holds nothing besides, so its memory does not grow with what it shows.
+    """
 
     def get(self, key: bytes) -> bytes | None:
-        """Give a value."""
+        """Return a value, or None."""
 
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """Give the last key up to this one, with its value."""
+        """Return the last key up to this one, with its value."""
 
     def span(self, first: bytes, end: bytes, most: int) -> list[bytes]:
-        """Give at most so many values of the keys from `first` to before `end`, in order."""
+        """Return at most `most` values of the keys from `first` to before `end`, in order."""
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Keep a value, in the place of the one before."""
+        """Store a value; it replaces an earlier one."""
 
     def drop(self, first: bytes, end: bytes) -> None:
-        """Forget what is from `first` to before `end`."""
+        """Delete the keys from `first` to before `end`."""
 
 
 class MemoryKeyValueStore:
-    """A shelf that forgets with the process."""
+    """A key-value store in memory."""
 
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
 
     def get(self, key: bytes) -> bytes | None:
-        """Give a value."""
+        """Return a value, or None."""
         return self._values.get(key)
 
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """Give the last key up to this one, with its value."""
+        """Return the last key up to this one, with its value."""
         at = bisect_right(self._keys, key)
         return (self._keys[at - 1], self._values[self._keys[at - 1]]) if at else None
 
     def span(self, first: bytes, end: bytes, most: int) -> list[bytes]:
-        """Give at most so many values of the keys from `first` to before `end`, in order."""
+        """Return at most `most` values of the keys from `first` to before `end`, in order."""
         start, stop = bisect_left(self._keys, first), bisect_left(self._keys, end)
         return [self._values[key] for key in self._keys[start : min(stop, start + most)]]
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Keep a value, in the place of the one before."""
+        """Store a value; it replaces an earlier one."""
         if key not in self._values:
             insort(self._keys, key)
         self._values[key] = value
 
     def items(self) -> list[tuple[bytes, bytes]]:
-        """Give everything, in order."""
+        """Return all keys with their values, in order."""
         return [(key, self._values[key]) for key in self._keys]
 
     def drop(self, first: bytes, end: bytes) -> None:
-        """Forget what is from `first` to before `end`."""
+        """Delete the keys from `first` to before `end`."""
         start, stop = bisect_left(self._keys, first), bisect_left(self._keys, end)
         for key in self._keys[start:stop]:
             del self._values[key]
         del self._keys[start:stop]
 
 
-# HOUSE-DOC protocol.tiled: 'A Merkle tree on a shelf: its hashes are in tiles of 256, and memory holds the unfinished ones.\n\nThe tiles are those of C2SP (`tiles.py`), so they are served as they lie there. SPEC section 18.\n'
 _FULL: Final = WIDTH * HASH_SIZE
 _HELD: Final = 256
-"""How many tiles a cache holds, 17 KB each."""
+"""The most tiles of a cache, 17 KB each."""
 
 Levels = list[list[bytes]]
 
 
 class TileCache:
-    """Full tiles with the hashes above them: they never change, and the newest uses are kept."""
+    """A cache of full tiles with the hashes above them; it drops the least recently used."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[bytes, Levels] = OrderedDict()
+        self._levels_of: OrderedDict[bytes, Levels] = OrderedDict()
         self._lock = Lock()  # several threads read a board at once
 
     def get(self, key: bytes) -> Levels | None:
-        """Give what is above a tile."""
+        """Return the levels above a tile, or None."""
         with self._lock:
-            found = self._found.get(key)
-            if found is not None:
-                self._found.move_to_end(key)
-            return found
+            levels = self._levels_of.get(key)
+            if levels is not None:
+                self._levels_of.move_to_end(key)
+            return levels
 
     def put(self, key: bytes, levels: Levels) -> None:
-        """Keep it, and forget what was not used for longest."""
+        """Store the levels above a tile."""
         with self._lock:
-            self._found[key] = levels
-            if len(self._found) > _HELD:
-                self._found.popitem(last=False)
+            self._levels_of[key] = levels
+            if len(self._levels_of) > _HELD:
+                self._levels_of.popitem(last=False)
 
 
 class TiledTree(Prover):
-    """A tree whose hashes are on a shelf, under a name.
+    """A tree whose hashes are in a key-value store, under a name; memory holds unfinished tiles.
 
-    Whoever adds leaves calls `save` afterwards.
+    A caller that adds leaves calls `save` afterwards. The tiles are served as they are stored.
     """
 
     def __init__(
-        self, shelf: KeyValueStore, name: bytes, size: int = 0, *, cache: TileCache | None = None
+        self, store: KeyValueStore, name: bytes, size: int = 0, *, cache: TileCache | None = None
     ) -> None:
-        self._shelf = shelf
+        self._store = store
         self._name = name
         self._size = size
         self._open: dict[int, bytearray] = {}
@@ -385,26 +390,26 @@ class TiledTree(Prover):
             tile += node
             if len(tile) < _FULL:
                 return self._size - 1
-            self._shelf.put(self._key(level, place // WIDTH), bytes(tile))
+            self._store.put(self._key(level, place // WIDTH), bytes(tile))
             node = folded(_hashes(tile))[-1][0]
             tile.clear()
             level, place = level + 1, place // WIDTH
 
     def save(self) -> None:
-        """Put the tiles that are not full yet on the shelf."""
+        """Store the tiles that are not full yet."""
         for level, tile in self._open.items():
             if tile:
                 number = (self._size >> (_BITS * level)) // WIDTH
-                self._shelf.put(self._key(level, number), bytes(tile))
+                self._store.put(self._key(level, number), bytes(tile))
 
     def tile(self, level: int, number: int) -> bytes:
-        """Give the hashes of a tile, as many as there are."""
+        """Return the hashes of a tile, as many as there are."""
         if level in self._open and number == (self._size >> (_BITS * level)) // WIDTH:
             return bytes(self._open[level])
-        return self._shelf.get(self._key(level, number)) or b""
+        return self._store.get(self._key(level, number)) or b""
 
     def node(self, height: int, number: int) -> bytes:
-        """Give the root of a complete subtree."""
+        """Return the root of a complete subtree."""
         level, above = divmod(height, _BITS)
         first = number << above
         key = self._key(level, first // WIDTH)
@@ -420,9 +425,9 @@ class TiledTree(Prover):
         return levels[above][(first % WIDTH) >> above]
 
     def _last(self, level: int, place: int) -> bytearray:
-        """Give the tile at a level that is being filled."""
+        """Return the tile of a level that is being filled."""
         if level not in self._open:
-            begun = self._shelf.get(self._key(level, place // WIDTH)) if place % WIDTH else b""
+            begun = self._store.get(self._key(level, place // WIDTH)) if place % WIDTH else b""
             self._open[level] = bytearray((begun or b"")[: place % WIDTH * HASH_SIZE])
         return self._open[level]
 

@@ -1,7 +1,10 @@
-"""Signed notes (C2SP): checkpoints as any transparency log writes them, and cosignatures.
+"""Signed notes (C2SP): checkpoints as any transparency log writes them, and a witness's decision.
 
-A note is a text with signatures under it. A witness cosigns a checkpoint after it has checked that
-the log only grew. Knows keys that check; signing is a function that is handed in. SPEC section 18.
+A note is a text with signatures under it. A witness cosigns a checkpoint after `examine` has found
+that the log only grew (C2SP tlog-witness); it knows logs by their keys and the last checkpoint of
+each, neither what a log shows nor its readers. Its caller stores the new checkpoint before the
+cosignature leaves (S18.11). Knows keys that check; the caller passes a function that signs. SPEC
+section 18.
 """
 
 import base64
@@ -22,7 +25,7 @@ COSIGNATURE: Final = 4
 _ID_SIZE: Final = 4
 _TIME_SIZE: Final = 8
 _LINES: Final = 64
-"""The most signatures that are read; C2SP asks for at least 16."""
+"""The most signatures of a note; C2SP demands at least 16."""
 _DASH: Final = "\u2014 "
 _NAME: Final = re.compile(r"[^\s+\x00-\x1f\x7f]{1,255}")
 _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f]")
@@ -32,7 +35,7 @@ Sign = Callable[[bytes], bytes]
 
 @dataclass(frozen=True)
 class NoteKey:
-    """Who may sign a note: a name with an Ed25519 key, for texts or for cosignatures."""
+    """A key that signs notes: a name with an Ed25519 key, for texts or for cosignatures."""
 
     name: str
     raw: bytes
@@ -53,17 +56,17 @@ class NoteKey:
     def read(cls, text: str) -> "NoteKey":
         """Read a key as C2SP writes it; its id must be that of its bytes."""
         name, _, rest = text.strip().partition("+")
-        given, _, coded = rest.partition("+")
+        key_id, _, coded = rest.partition("+")
         raw = _bytes(coded)
         if not raw or raw[0] not in {ED25519, COSIGNATURE} or len(raw) != 1 + VERIFYING_SIZE:
-            raise Malformed("this key of notes is of a kind that is not known here")
+            raise Malformed("this key for notes has an unknown kind: use an Ed25519 key")
         key = cls(name, raw[1:], raw[0])
-        if not _NAME.fullmatch(name) or given != key.id.hex():
-            raise Malformed("the id in this key of notes is not that of its name and bytes")
+        if not _NAME.fullmatch(name) or key_id != key.id.hex():
+            raise Malformed("the id in this key for notes does not match its name and bytes")
         return key
 
     def check(self, text: str, signature: bytes) -> int:
-        """Raise `BadSignature` unless the key's owner signed a text; the time of a cosignature."""
+        """Raise `BadSignature` unless the key's owner signed; return the time of a cosignature."""
         time, message = 0, text.encode()
         if self.kind == COSIGNATURE:
             time, signature = int.from_bytes(signature[:_TIME_SIZE], "big"), signature[_TIME_SIZE:]
@@ -85,14 +88,16 @@ class Note:
         try:
             whole = raw.decode("utf-8")
         except UnicodeDecodeError:
-            raise Malformed("this note is no text") from None
+            raise Malformed("a note must be text in UTF-8") from None
         cut = whole.rfind("\n\n")
         text, lines = whole[: cut + 1], whole[cut + 2 :]
         if cut < 0 or not lines.endswith("\n") or _CONTROL.search(whole):
-            raise Malformed("this is no note: a text, an empty line, and signatures")
+            raise Malformed("a note must be a text, an empty line, and signatures")
         listed = lines.split("\n")[:-1]
         if not 1 <= len(listed) <= _LINES:
-            raise Malformed(f"a note has 1 to {_LINES} signatures")
+            raise Malformed(
+                f"a note must have 1 to {_LINES} signatures, this one has {len(listed)}"
+            )
         return cls(text, tuple(_signature(line) for line in listed))
 
     def write(self) -> bytes:
@@ -100,36 +105,36 @@ class Note:
         return f"{self.text}\n{''.join(map(_line, self.signatures))}".encode()
 
     def signed(self, key: NoteKey, sign: Sign, *, time: int = 0) -> "Note":
-        """Put a signature under it, or for a key of that kind a cosignature with its time."""
-        made = sign(self.text.encode())
+        """Return the note with one more signature, or for a cosignature key with a cosignature."""
+        signature = sign(self.text.encode())
         if key.kind == COSIGNATURE:
-            made = time.to_bytes(_TIME_SIZE, "big") + sign(_cosigned(self.text, time))
-        return Note(self.text, (*self.signatures, (key.name, key.id, made)))
+            signature = time.to_bytes(_TIME_SIZE, "big") + sign(_cosigned(self.text, time))
+        return Note(self.text, (*self.signatures, (key.name, key.id, signature)))
 
     def signers(self, keys: Collection[NoteKey]) -> dict[NoteKey, int]:
         """Find which of these keys signed, with the times of cosignatures.
 
-        Signatures of others are ignored. One of a known key that does not hold refuses the note.
+        Other signatures are ignored. An invalid one of these keys refuses the note (S18.19).
         """
-        known = {(key.name, key.id): key for key in keys}
-        found: dict[NoteKey, int] = {}
-        for name, number, signature in self.signatures:
-            key = known.get((name, number))
+        by_id = {(key.name, key.id): key for key in keys}
+        signers: dict[NoteKey, int] = {}
+        for name, key_id, signature in self.signatures:
+            key = by_id.get((name, key_id))
             if key is not None:
-                found[key] = key.check(self.text, signature)
-        return found
+                signers[key] = key.check(self.text, signature)
+        return signers
 
     def only(self, key: NoteKey) -> "Note | None":
-        """Give the note with the signature of one key alone, or None if it has none."""
+        """Return the note with the signature of this key alone, or None if it has none."""
         if not self.signers([key]):
             return None
-        own = (one for one in self.signatures if one[:2] == (key.name, key.id))
+        own = (line for line in self.signatures if line[:2] == (key.name, key.id))
         return Note(self.text, (next(own),))
 
 
 @dataclass(frozen=True)
 class LogCheckpoint:
-    """A checkpoint as a note's text: which log, how many leaves, and the root over them."""
+    """A checkpoint as a note's text: the log's origin, the number of leaves, and their root."""
 
     origin: str
     size: int
@@ -144,16 +149,18 @@ class LogCheckpoint:
         """Read the text; lines after the third are allowed, and left out."""
         lines = text.split("\n")
         if len(lines) < 4 or not lines[0] or not _NUMBER.fullmatch(lines[1]):
-            raise Malformed("this note is no checkpoint: origin, size and root")
+            raise Malformed("a checkpoint must have an origin, a size and a root")
         root = _bytes(lines[2])
         if len(root) != HASH_SIZE:
-            raise Malformed("the root of this checkpoint is no hash")
+            raise Malformed(
+                f"the root of a checkpoint has {HASH_SIZE} bytes, this one has {len(root)}"
+            )
         return cls(lines[0], int(lines[1]), root)
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What a log sends to a witness: from which size on, the proof, and the signed checkpoint."""
+    """What a log sends to a witness: the old size, the proof, and the signed checkpoint."""
 
     old: int
     path: tuple[bytes, ...]
@@ -171,20 +178,20 @@ class Submission:
         lines = head.decode("ascii", "replace").split("\n")
         word, _, number = lines[0].partition(" ")
         if not mark or word != "old" or not _NUMBER.fullmatch(number) or len(lines) > 64:
-            raise Malformed("this is no submission: old size, proof, empty line, checkpoint")
+            raise Malformed("a submission must be old size, proof, an empty line, and a checkpoint")
         path = tuple(_bytes(line) for line in lines[1:])
         if any(len(step) != HASH_SIZE for step in path):
-            raise Malformed("a line of this proof is no hash")
+            raise Malformed(f"every line of a proof must be a hash of {HASH_SIZE} bytes in base64")
         return cls(int(number), path, Note.read(rest))
 
 
 def signature_lines(signatures: Sequence[tuple[str, bytes, bytes]]) -> bytes:
-    """Write signatures as they stand under a note."""
+    """Write signatures as the lines under a note."""
     return "".join(map(_line, signatures)).encode()
 
 
 def read_lines(raw: bytes) -> tuple[tuple[str, bytes, bytes], ...]:
-    """Read signatures as a witness answers with them."""
+    """Read signatures from a witness's answer."""
     return Note.read(b"\n\n" + raw).signatures
 
 
@@ -193,15 +200,15 @@ def _cosigned(text: str, time: int) -> bytes:
 
 
 def _line(signature: tuple[str, bytes, bytes]) -> str:
-    name, number, made = signature
-    return f"{_DASH}{name} {_base64(number + made)}\n"
+    name, key_id, raw = signature
+    return f"{_DASH}{name} {_base64(key_id + raw)}\n"
 
 
 def _signature(line: str) -> tuple[str, bytes, bytes]:
     name, _, coded = line.removeprefix(_DASH).partition(" ")
     raw = _bytes(coded)
     if not line.startswith(_DASH) or not _NAME.fullmatch(name) or len(raw) <= _ID_SIZE:
-        raise Malformed("a signature of this note is none")
+        raise Malformed("a line under this note is not a signature")
     return name, raw[:_ID_SIZE], raw[_ID_SIZE:]
 
 
@@ -210,32 +217,33 @@ def _base64(raw: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Read standard base64; what is none gives nothing."""
+    """Read standard base64; anything else gives no bytes."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return b""
 
 
-# HOUSE-DOC protocol.witness: 'A witness: cosigns checkpoints of logs that it has seen only grow (C2SP tlog-witness).\n\nKnows logs by their keys and the last checkpoint of each; neither what a log shows nor who reads it.\nIts caller stores the new checkpoint before the cosignature leaves. SPEC section 18.\n'
 class Unknown(Refused):
-    """The log is none that this witness follows."""
+    """This witness does not follow the log."""
 
 
 class Behind(Refused):
-    """The submission starts from another size than the last that was cosigned.
+    """The submission starts from another size than that of the last cosigned checkpoint.
 
     Attributes:
         size: the size to start from.
     """
 
     def __init__(self, size: int) -> None:
-        super().__init__(f"the last checkpoint cosigned here has the size {size}: start from it")
+        super().__init__(
+            f"the last checkpoint that this witness cosigned has the size {size}: start from it"
+        )
         self.size = size
 
 
 class Forked(Equivocation):
-    """The log has signed another root for the size that was cosigned last.
+    """The log signed another root for the size of the last cosigned checkpoint.
 
     Attributes:
         size: this size.
@@ -250,8 +258,8 @@ class Forked(Equivocation):
 class Accepted:
     """A checkpoint that continues the last one, to be stored and cosigned.
 
-    Its note has the log's own signature alone: anybody may hand in a checkpoint, and what else
-    stands under it is nobody's word here.
+    Its note has the log's own signature alone: anybody may submit a checkpoint with more lines
+    under it (S18.13).
     """
 
     checkpoint: LogCheckpoint
@@ -263,7 +271,7 @@ def examine(
 ) -> Accepted:
     """Check a submission against the last checkpoint of its log.
 
-    The order of the checks is that of C2SP, which decides what a log is told.
+    The order of the checks is that of C2SP, which decides the answer to the log.
     """
     sent = Submission.read(raw)
     point = LogCheckpoint.read(sent.note.text)
@@ -279,9 +287,9 @@ def examine(
     if sent.old != before.size:
         raise Behind(before.size)
     if not sent.old and sent.path:
-        raise Equivocation("a first checkpoint has no consistency proof")
+        raise Equivocation("the proof before the first checkpoint must be empty")
     if not point.size and point.root != EMPTY:
-        raise Equivocation("a log without leaves has another root")
+        raise Equivocation("this is not the root of a log without leaves")
     if sent.old == point.size and not sent.path and point.root != before.root:
         raise Forked(before.size)
     check_consistency(

@@ -1,8 +1,8 @@
-"""Verification: what anybody can check of a board or a batch, with public keys only.
+"""Verification of boards and batches with public keys only, for people and monitors.
 
-People and monitors follow the board's checkpoints; whoever is shown a log that does not continue
-the one before has both signatures as proof. What was checked has a type, and only this file
-makes these types. SPEC section 9.
+A reader follows the board's checkpoints; a log that does not continue the one before leaves the
+reader with two signatures as proof. What is verified has a type that only this file makes. SPEC
+section 9.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from coatcheck.protocol.agreement import AgreedTerms
 from coatcheck.protocol.keys import check_signed
 from coatcheck.protocol.log.merkle import check_consistency, check_inclusion
 from coatcheck.protocol.log.signed_notes import COSIGNATURE, LogCheckpoint, Note, NoteKey
-from coatcheck.protocol.outcomes import check_flawless, is_outcome, speaker
+from coatcheck.protocol.outcomes import check_consistent, is_outcome, signer_of
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.batches import Batch, Manifest
 from coatcheck.protocol.wire.bulletins import (
@@ -32,7 +32,7 @@ class VerifiedCheckpoint(Checkpoint):
 
 
 class SignedOutcome:
-    """How a round ended, as whoever ended it signed it; it may break its own numbers."""
+    """The signed outcome of a round; it may contradict itself (`outcomes.inconsistency`)."""
 
     heading: Heading
     round: AgreedTerms
@@ -75,7 +75,9 @@ def follow(
     if before is None:
         return verified
     if point.size < before.size:
-        raise Equivocation("the board shows less than before: keep both checkpoints as proof")
+        raise Equivocation(
+            "the board shows a shorter log than before: keep both checkpoints as the proof"
+        )
     check_consistency(
         old=before.size, old_root=before.root, new=point.size, new_root=point.root, path=path
     )
@@ -83,14 +85,14 @@ def follow(
 
 
 def check_heading(heading: Heading, round_: AgreedTerms) -> None:
-    """Check that whoever says how this round ended signed it."""
-    check_signed(heading, speaker(heading, round_).verifying)
+    """Check that the signer of an outcome signed it, and that it is of this round."""
+    check_signed(heading, signer_of(heading, round_).verifying)
     if not heading.is_of(round_):
         raise Equivocation("this heading is for other terms than this round's")
 
 
 def board_note_key(verifying: str) -> NoteKey:
-    """Give the key, and with it the origin, of a board's checkpoints as notes."""
+    """Return the key, with the origin as its name, of a board's checkpoints as notes."""
     return NoteKey(f"coatcheck.example/board/{verifying}", bytes.fromhex(verifying))
 
 
@@ -105,26 +107,28 @@ def follow_watched(
 ) -> VerifiedCheckpoint:
     """Check a checkpoint that is a note: the board signed it, and enough witnesses cosigned it.
 
-    `witnesses` has the keys of each, more than one while they change. Whoever has a word of one
-    honest witness sees the log that this witness has seen grow, also at the first visit.
+    `witnesses` has the keys of each, several while they change. A reader with the cosignature of
+    one honest witness sees the log that this witness has seen grow, even at the first request.
     """
     note, key = Note.read(raw), board_note_key(board)
     point = LogCheckpoint.read(note.text)
     if point.origin != key.name or not note.signers([key]):
-        raise BadSignature("this checkpoint is not of the board that the terms name")
+        raise BadSignature("this checkpoint is not signed by the board that the terms name")
     names = {name for name, _, _ in note.signatures}
-    known = [
-        [NoteKey(name, one, COSIGNATURE) for name in names for one in keys] for keys in witnesses
+    note_keys = [
+        [NoteKey(name, key, COSIGNATURE) for name in names for key in keys] for keys in witnesses
     ]
-    word = sum(bool(note.signers(keys)) for keys in known)
-    if word < demanded:
+    cosigned = sum(bool(note.signers(keys)) for keys in note_keys)
+    if cosigned < demanded:
         raise Unavailable(
-            f"{word} of your witnesses have cosigned the board's log, you demand {demanded}:"
-            " wait, and do not rely on it before"
+            f"{cosigned} of your witnesses have cosigned the board's log, but you demand"
+            f" {demanded}: try later"
         )
     if before is not None:
         if point.size < before.size:
-            raise Equivocation("the board shows less than before: keep both checkpoints as proof")
+            raise Equivocation(
+                "the board shows a shorter log than before: keep both checkpoints as the proof"
+            )
         check_consistency(
             old=before.size, old_root=before.root, new=point.size, new_root=point.root, path=path
         )
@@ -150,27 +154,27 @@ def verify_heading(
 def check_logged(
     round_: AgreedTerms, *, point: VerifiedCheckpoint, place: int, path: Sequence[bytes]
 ) -> None:
-    """Check that the board's log has the terms of a round, so that everybody can know of it."""
+    """Check that the board's log has the terms of a round, where everybody can see them."""
     leaf = TERMS_LEAF + round_.digest
     check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
 
 
 def verify_bulletin(raw: bytes, round_: AgreedTerms) -> VerifiedBulletin:
-    """Read a whole bulletin: order, root and the signature."""
+    """Read a whole bulletin and verify its order, its root and its signature."""
     bulletin = Bulletin.decode(raw, round_)
-    check_signed(bulletin.heading, speaker(bulletin.heading, round_).verifying)
+    check_signed(bulletin.heading, signer_of(bulletin.heading, round_).verifying)
     return VerifiedBulletin(bulletin.heading, bulletin.entries, round=round_)
 
 
 def verify_outcome(raw: bytes, round_: Round, *, before: int) -> None:
-    """Check that a shuffler before this place of the cascade signed that it gave the round up."""
+    """Check that a shuffler before this place of the cascade signed that it abandons the round."""
     if not is_outcome(raw, round_):
-        raise Malformed("this is no end of this round: it has another size")
+        raise Malformed("an outcome without entries has another size in this round")
     heading = Bulletin.decode(raw, round_).heading
-    if heading.outcome != ABANDONED or heading.who >= before:
-        raise Malformed("only a shuffler before this role can end the round here")
-    check_flawless(heading, round_)
-    check_signed(heading, speaker(heading, round_).verifying)
+    if heading.outcome != ABANDONED or heading.signer >= before:
+        raise Malformed("only a shuffler before this role can abandon the round here")
+    check_consistent(heading, round_)
+    check_signed(heading, signer_of(heading, round_).verifying)
 
 
 def verify_entry(
@@ -178,7 +182,7 @@ def verify_entry(
 ) -> VerifiedEntry:
     """Check that a single entry has its size and belongs to the bulletin with this heading."""
     if len(raw) != heading.round.entry_size(group):
-        raise Malformed("this entry does not have the size of the terms")
+        raise Malformed("this entry does not have the size that the terms state")
     size, root = sum(heading.heading.sizes), heading.heading.root
     check_inclusion(bytes((group,)) + raw, place=place, size=size, root=root, path=path)
     return VerifiedEntry(heading.round, group, raw)
@@ -187,18 +191,20 @@ def verify_entry(
 def verify_manifest(raw: bytes, round_: Round, *, hop: int) -> Manifest:
     """Read a manifest, and check that the shuffler at this place of the cascade signed it."""
     manifest = Manifest.decode(raw, round_)
-    _check_maker(manifest, round_, hop)
+    _check_signer(manifest, round_, hop)
     return manifest
 
 
 def verify_batch(raw: bytes, round_: Round, *, hop: int) -> Batch:
-    """Read a batch, and check that the shuffler at this place of the cascade made it."""
+    """Read a batch, and check that the shuffler at this place of the cascade signed it."""
     batch = Batch.decode(raw, round_)
-    _check_maker(batch.manifest, round_, hop)
+    _check_signer(batch.manifest, round_, hop)
     return batch
 
 
-def _check_maker(manifest: Manifest, round_: Round, hop: int) -> None:
+def _check_signer(manifest: Manifest, round_: Round, hop: int) -> None:
     if manifest.hop != hop:
-        raise Malformed("this batch is of another shuffler of the cascade: send on what it made")
+        raise Malformed(
+            f"this batch is of the shuffler at hop {manifest.hop}, but that of hop {hop} is due"
+        )
     check_signed(manifest, round_.terms.shufflers[hop].verifying)

@@ -1,0 +1,1 @@
+"""Settling: candidates agree by letter."""

@@ -1,7 +1,7 @@
-"""A person's candidates: settling with sealed letters and signed notices, from the ticket.
+"""A person's side of settling: the rules, driven from the ticket with letters and notices.
 
-Joins the state machine with keys and postings; what is sent and fetched is the caller's. The
-ticket that `speak` gives is stored before its outbox is posted. SPEC section 15.
+Joins the state machine with keys and postings; the caller sends and fetches these. The caller
+stores the ticket that `speak` leaves before it posts the outbox (S15.26). SPEC section 15.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,11 +22,11 @@ from coatcheck.protocol.wire.messages import Answer, Partner
 
 
 def settle_terms(round_: Round) -> SettleTerms:
-    """Give what the terms say of settling, or refuse."""
-    found = round_.terms.settle
-    if found is UNSET:
-        raise Refused("the terms of this round say nothing of settling: ask without it")
-    return found
+    """Return what the terms say of settling, or refuse."""
+    settling = round_.terms.settle
+    if settling is UNSET:
+        raise Refused("the terms of this round have no `settle`: take part without settling")
+    return settling
 
 
 def begin(ticket: Ticket, place: Sequence[float], *, round_: Round, now: float) -> Ticket:
@@ -35,49 +35,53 @@ def begin(ticket: Ticket, place: Sequence[float], *, round_: Round, now: float) 
         return ticket
     scale: Any = round_.terms.task.params.get("scale", ())
     cell = cell_of(place, scale=scale, side=settle_terms(round_).cell)
-    axes, room, terms = len(cell), round_.terms.letter_size, settle_terms(round_)
+    axes, most, terms = len(cell), round_.terms.letter_size, settle_terms(round_)
     size = (
         word_size(axes) if terms.asks else reply_size(_radius(round_), side=terms.cell, axes=axes)
     )
-    if size > room:
-        raise Refused(f"letters of this round have {room} bytes, too few to settle by")
+    if size > most:
+        raise Refused(
+            f"to settle, letters need {size} bytes, but those of this round have {most}: do not"
+            " settle here"
+        )
     return replace(ticket, settling=Progress(cell=cell, begun=now))
 
 
 def _radius(round_: Round) -> float:
-    found = round_.terms.task.params.get("radius")
-    if not isinstance(found, int | float):
-        raise Refused("the terms ask who is near, but their task has no radius")
-    return float(found)
+    radius = round_.terms.task.params.get("radius")
+    if not isinstance(radius, int | float):
+        raise Refused("the terms ask for nearness, but their task has no `radius`: do not settle")
+    return float(radius)
 
 
 class Candidates:
     """One person's side of settling, with the ticket as it stands.
 
     Attributes:
-        ticket: to be stored after every change.
-        machine: what the person knows and says.
-        refused: how many postings to the person were no letters, by reason.
+        ticket: the caller stores it after every change.
+        machine: the rules with what the person knows.
+        refused: how many postings to the person were no valid letters, by reason.
     """
 
     def __init__(
         self, ticket: Ticket, answer: Answer, *, round_: Round, sizes: Sequence[int]
     ) -> None:
         if ticket.settling is None:
-            raise Misuse("settling has not begun: say where you are")
+            raise Misuse("settling has not begun: call `begin` with a place first")
         self.ticket, self._round = ticket, round_
         self.refused: dict[str, int] = {}
         self._keys = ticket.keys
-        asks, mine = settle_terms(round_).asks, self._keys.address
+        asks, own = settle_terms(round_).asks, self._keys.address
         self._contacts: dict[bytes, bytes] = {}
-        lists = [self._listed(one, mine) for one in (answer.partners, answer.second)[: len(asks)]]
+        passes = (answer.partners, answer.second)[: len(asks)]
+        lists = [self._addresses(partners, own) for partners in passes]
         few = min(range(len(sizes)), key=sizes.__getitem__)
         secret = prf(ticket.seed, b"secret", round_.digest)
         self.machine: Settling | Nearness
         if asks:
             self.machine = Settling(
                 ticket.settling,
-                address=mine,
+                address=own,
                 asks=ticket.group == few,
                 lists=lists,
                 secret=secret,
@@ -87,45 +91,47 @@ class Candidates:
             axes, side = len(ticket.settling.cell), settle_terms(round_).cell
             self.machine = Nearness(
                 ticket.settling,
-                address=mine,
-                candidates=self._listed(answer.partners, mine),
+                address=own,
+                candidates=self._addresses(answer.partners, own),
                 secret=secret,
                 around=offsets(_radius(round_), side=side, axes=axes),
                 digest=round_.digest,
             )
 
-    def _listed(self, partners: Sequence[Partner], mine: bytes) -> list[bytes]:
-        """Give the addresses of candidates; who is named twice or has no key counts once or not."""
-        found = []
+    def _addresses(self, partners: Sequence[Partner], own: bytes) -> list[bytes]:
+        """Return the addresses of candidates, without repetitions and without invalid keys."""
+        addresses = []
         for partner in partners:
             try:
                 address = Contact.decode(self._round.suite, partner.contact).address
             except Refused:
                 continue
-            if address != mine and address not in self._contacts:
+            if address != own and address not in self._contacts:
                 self._contacts[address] = partner.contact
-                found.append(address)
-        return found
+                addresses.append(address)
+        return addresses
 
     @property
     def addresses(self) -> tuple[bytes, ...]:
-        """Whose postings matter: the person's own, and those of every candidate."""
+        """The addresses whose postings matter: the person's own and every candidate's."""
         return (self.machine.address, *self._contacts)
 
     @property
     def partners(self) -> tuple[bytes, ...]:
         """The contacts of the partner, or of all who are near, as far as it is certain."""
-        return tuple(self._contacts[who] for who in self.machine.partners)
+        return tuple(self._contacts[name] for name in self.machine.partners)
 
     @property
     def words(self) -> dict[bytes, bytes]:
-        """What they wrote at the end, by contact; as far as it has come."""
+        """What the partners wrote at the last step, by contact, as far as it has arrived."""
         written = self.machine.progress.words
-        found = {self._contacts[who]: written.get(who.hex(), b"") for who in self.machine.partners}
-        return {contact: text for contact, text in found.items() if text}
+        texts = {
+            self._contacts[name]: written.get(name.hex(), b"") for name in self.machine.partners
+        }
+        return {contact: text for contact, text in texts.items() if text}
 
     def speak(self, words: bytes = b"") -> list[bytes]:
-        """Write the postings of the next step; they are in the ticket, which is stored first."""
+        """Write the postings of the next step; the caller stores the ticket before posting."""
         progress, outbox = self.machine.progress, list[bytes]()
         for to, body in self.machine.speak(words):
             if to == self.machine.address:
@@ -141,11 +147,11 @@ class Candidates:
         return outbox
 
     def stamped(self, posting: bytes) -> bytes:
-        """Give a posting of the outbox as it is handed in: after its recipient's contact."""
+        """Return a posting of the outbox as it is sent, after its recipient's contact (S9.31)."""
         return self._contacts.get(posting[RECIPIENT], self._keys.contact_raw) + posting
 
     def hear(self, postings: Iterable[bytes], *, read: int) -> None:
-        """Take in postings to these addresses, in the order of the board; `read` is how far."""
+        """Take in postings to these addresses, in the order of the board; `read` is their end."""
         sealed = []
         for raw in postings:
             notice = letters.read_notice(raw, self._round)

@@ -1,9 +1,12 @@
 """Nearness: candidates find out by letters whether they are near each other, and nothing else.
 
-Each is told whether their cell is among the cells around the other's. Points are blinded twice, so
-a letter shows neither a place nor a guess to check offline; whoever cheats gets one guess per
-letter. A reply names its cells by hashes that hold for one asker and one answerer: nobody can pass
-a person's own letters back and so appear near. The same interface as `settling`. SPEC section 16.
+Each person learns whether their cell is among the cells around the other's. Points of P-256, known
+by their x alone, are blinded twice, so that a letter shows neither a place nor a guess that could
+be checked offline; a person who cheats gets one guess per letter. A reply names its cells by hashes
+for one asker and one answerer, so that nobody can pass on a person's own letters and so appear
+near. `Nearness` has the same interface as `rules.Settling`. The group's order is prime and every
+accepted encoding is on the curve, so nothing of small order gets in
+(docs/decisions/0011-blinding-on-p256.md). SPEC section 16.
 """
 
 import hashlib
@@ -17,7 +20,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from coatcheck.errors import BadKey, Misuse
 from coatcheck.protocol.settling.rules import MARK, Cell, Kind, Progress, Step, prf
 
-# HOUSE-DOC protocol.blinding: 'Points of P-256 by their x alone: hash a text to one, multiply by a secret, and undo it.\n\nThe group of the private nearness test. Its order is prime and every encoding that is accepted is\non the curve, so nothing of small order gets in. docs/decisions/0011-blinding-on-p256.md.\n'
 POINT_SIZE: Final = 32
 _ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _POINT_LABEL: Final = b"coatcheck/v1/near/point\0"
@@ -29,11 +31,11 @@ def _point(x: bytes) -> ec.EllipticCurvePublicKey:
     try:
         return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), b"\x02" + x)
     except ValueError:
-        raise BadKey("these bytes are no point of P-256") from None
+        raise BadKey("these bytes are not the x of a point of P-256") from None
 
 
 def is_point(x: bytes) -> bool:
-    """Whether these bytes are the x of a point."""
+    """Return whether these bytes are the x of a point."""
     try:
         _point(x)
     except BadKey:
@@ -43,7 +45,7 @@ def is_point(x: bytes) -> bool:
 
 @lru_cache(maxsize=4096)
 def hash_to_point(text: bytes) -> bytes:
-    """Hash a text to a point whose logarithm nobody knows: the first digest that is an x."""
+    """Hash a text to a point of unknown logarithm: the first digest that is an x (S16.3)."""
     for attempt in count():
         x = hashlib.sha256(_POINT_LABEL + attempt.to_bytes(4, "big") + text).digest()
         if is_point(x):
@@ -52,7 +54,7 @@ def hash_to_point(text: bytes) -> bytes:
 
 
 class Blind:
-    """A secret factor; equal texts under equal blinds give equal points, and nothing else shows."""
+    """A secret factor: equal texts under equal factors give equal points, nothing more."""
 
     def __init__(self, secret: bytes) -> None:
         number = int.from_bytes(hashlib.sha512(secret).digest(), "big") % (_ORDER - 1) + 1
@@ -64,7 +66,7 @@ class Blind:
         return self._key.exchange(ec.ECDH(), _point(x))
 
     def take_off(self, x: bytes) -> bytes:
-        """Undo it."""
+        """Undo `put`."""
         return self._back.exchange(ec.ECDH(), _point(x))
 
 
@@ -72,36 +74,38 @@ STEPS: Final = (Step(Kind.BLIND, 0), Step(Kind.REPLY, 0), Step(Kind.WORDS, 0))
 NAME_SIZE: Final = 16
 """Bytes of a cell's name in a reply."""
 MOST_CELLS: Final = 6
-"""How many cells a radius may have: a reply has no room for more."""
+"""The most cells that a radius may span: a reply holds no more."""
 _MOST_NAMES: Final = 253
-"""How many names the longest letter has room for, after its head and a point."""
+"""The most names that the longest letter holds, after its head and a point."""
 _CELL_LABEL: Final = b"coatcheck/v1/near/cell\0"
 _SHARE: Final = 0.9  # of the radius: most pairs of cells this far apart are within it
 
 
 def offsets(radius: float, *, side: float, axes: int) -> list[Cell]:
-    """Give the cells that count as near, as seen from one: by the distance of their middles."""
+    """Return the offsets of the cells that count as near, by their distance (S16.7)."""
     if radius > MOST_CELLS * side:
-        raise Misuse(f"a radius has at most {MOST_CELLS} cells, this one has {radius / side:.3g}")
+        raise Misuse(
+            f"a radius may span at most {MOST_CELLS} cells, this one spans {radius / side:.3g}"
+        )
     reach, most = int(_SHARE * radius / side), (_SHARE * radius) ** 2
-    found: list[Cell] = [()]
+    offsets: list[Cell] = [()]
     # Axis by axis, so that terms with many axes cost no more than a letter has room for.
     for _ in range(axes):
-        longer = ((*one, n) for one in found for n in range(-reach, reach + 1))
+        longer = ((*offset, n) for offset in offsets for n in range(-reach, reach + 1))
         near = (o for o in longer if sum(n * n for n in o) * side * side <= most)
-        found = list(islice(near, _MOST_NAMES + 1))
-        if len(found) > _MOST_NAMES:
+        offsets = list(islice(near, _MOST_NAMES + 1))
+        if len(offsets) > _MOST_NAMES:
             raise Misuse(f"a letter names at most {_MOST_NAMES} cells: make cells larger")
-    return found
+    return offsets
 
 
 def reply_size(radius: float, *, side: float, axes: int) -> int:
-    """Bytes of the body of a reply, the longest of all."""
+    """Return the bytes of the body of a reply, the longest of all."""
     return 2 + _content(len(offsets(radius, side=side, axes=axes)))
 
 
 def _content(cells: int) -> int:
-    """Bytes of a point and the names of so many cells."""
+    """Return the bytes of a point and the names of `cells` cells."""
     return POINT_SIZE + NAME_SIZE * cells
 
 
@@ -111,9 +115,9 @@ class Nearness:
     Attributes:
         address: the person's own address.
         lists: one list, the addresses of the candidates.
-        secret: 32 bytes that only this person has, and has again after a crash.
+        secret: 32 bytes that only this person can derive, also after a crash.
         around: the offsets of the cells that count as near.
-        digest: of the round; points of another round are others.
+        digest: that of the round, which makes its points differ from those of other rounds.
     """
 
     steps = STEPS
@@ -129,7 +133,7 @@ class Nearness:
         digest: bytes,
     ) -> None:
         if not around:
-            raise Misuse("no cell counts as near: make cells smaller than the radius")
+            raise Misuse("no cell counts as near: make `cell` smaller than the radius")
         self.progress, self.address = progress, address
         self.lists = (tuple(candidates),)
         self._secret, self._around, self._digest = secret, around, digest
@@ -143,9 +147,11 @@ class Nearness:
         return self.progress.step >= len(STEPS)
 
     def ready(self, *, late: bool = False) -> bool:
-        """Tell whether the next step may begin: all have written, or it is late."""
+        """Return whether the next step may begin: all have written, or it is late."""
         before = self.progress.step - 1
-        return late or before < 0 or all(who.hex() in self._heard[before] for who in self.lists[0])
+        return (
+            late or before < 0 or all(name.hex() in self._heard[before] for name in self.lists[0])
+        )
 
     def speak(self, words: bytes = b"") -> list[tuple[bytes, bytes]]:
         """Write the letters of the next step and go on; `words` go to those who are near."""
@@ -154,25 +160,27 @@ class Nearness:
         head, near = bytes((MARK, index)), self.near if index == 2 else ()
         if index == 0:
             body = self._first.put(self._hashed(self.progress.cell))
-            return [(who, head + body) for who in self.lists[0]]
+            return [(name, head + body) for name in self.lists[0]]
         if index == 1:
-            return [(who, head + self._reply(who)) for who in self.lists[0]]
-        return [(who, head + (words if who in near else b"")) for who in self.lists[0]]
+            return [(name, head + self._reply(name)) for name in self.lists[0]]
+        return [(name, head + (words if name in near else b"")) for name in self.lists[0]]
 
-    def _reply(self, who: bytes) -> bytes:
-        """Blind a candidate's point once more, or a random one for who sent none; name my cells."""
-        point = self.progress.points.get(who.hex())
-        back = self._second.put(point or hash_to_point(prf(self._secret, b"nobody", who)))
-        return back + b"".join(sorted(self._name(who, self.address, one) for one in self._set))
+    def _reply(self, name: bytes) -> bytes:
+        """Blind a candidate's point, or a random one if it is missing; name the own cells."""
+        point = self.progress.points.get(name.hex())
+        back = self._second.put(point or hash_to_point(prf(self._secret, b"nobody", name)))
+        return back + b"".join(
+            sorted(self._cell_name(name, self.address, point) for point in self._set)
+        )
 
     @cached_property
     def _set(self) -> list[bytes]:
         """The blinded cells around the person's."""
-        mine = self.progress.cell
-        cells = (tuple(a + b for a, b in zip(mine, o, strict=True)) for o in self._around)
+        own = self.progress.cell
+        cells = (tuple(a + b for a, b in zip(own, o, strict=True)) for o in self._around)
         return [self._second.put(self._hashed(cell)) for cell in cells]
 
-    def _name(self, asker: bytes, answerer: bytes, point: bytes) -> bytes:
+    def _cell_name(self, asker: bytes, answerer: bytes, point: bytes) -> bytes:
         """Name a blinded cell in the reply of one person to one other."""
         return hashlib.sha256(_CELL_LABEL + self._digest + asker + answerer + point).digest()[
             :NAME_SIZE
@@ -188,7 +196,7 @@ class Nearness:
         return self.progress.points, self.progress.replies, self.progress.words
 
     def receive(self, sender: bytes, body: bytes) -> bool:
-        """Take in a candidate's letter; drop and count it if it does not belong here."""
+        """Take in a candidate's letter; drop and count one that does not belong here."""
         reason = self._wrong(sender, body)
         if reason:
             self.progress.dropped[reason] = self.progress.dropped.get(reason, 0) + 1
@@ -197,7 +205,7 @@ class Nearness:
         return True
 
     def _wrong(self, sender: bytes, body: bytes) -> str:
-        """Say why these bytes are no letter that counts now."""
+        """Say why these bytes are no letter that counts now; empty if they are one."""
         if sender not in self.lists[0]:
             return "sender"
         if len(body) < 2 or body[0] != MARK:
@@ -216,27 +224,27 @@ class Nearness:
         return "" if is_point(content[:POINT_SIZE]) else "point"
 
     def notice(self, sender: bytes, body: bytes) -> bool:  # noqa: ARG002 - there are none here
-        """Drop a public notice: nothing is settled by them here."""
+        """Drop a public notice: nearness has none."""
         self.progress.dropped["step"] = self.progress.dropped.get("step", 0) + 1
         return False
 
     @property
     def partners(self) -> tuple[bytes, ...]:
-        """Who is near, as far as it is known."""
+        """The candidates who are near, as far as it is known."""
         return self.near
 
     @property
     def near(self) -> tuple[bytes, ...]:
-        """The candidates among whose cells the person's own is."""
-        return tuple(who for who in self.lists[0] if self._lists_me(who))
+        """The candidates whose replies name the person's cell."""
+        return tuple(name for name in self.lists[0] if self._names_own_cell(name))
 
-    def _lists_me(self, who: bytes) -> bool:
-        """Whether a candidate's reply names the person's cell; a reply counts once and stays."""
-        reply = self.progress.replies.get(who.hex(), b"")
+    def _names_own_cell(self, name: bytes) -> bool:
+        """Return whether a candidate's reply names the person's cell (S16.10), tested once."""
+        reply = self.progress.replies.get(name.hex(), b"")
         if not reply:
             return False
-        if who not in self._tested:
-            mine = self._name(self.address, who, self._first.take_off(reply[:POINT_SIZE]))
+        if name not in self._tested:
+            own = self._cell_name(self.address, name, self._first.take_off(reply[:POINT_SIZE]))
             names = (reply[at : at + NAME_SIZE] for at in range(POINT_SIZE, len(reply), NAME_SIZE))
-            self._tested[who] = mine in names
-        return self._tested[who]
+            self._tested[name] = own in names
+        return self._tested[name]

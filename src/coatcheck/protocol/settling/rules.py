@@ -1,8 +1,10 @@
-"""Settling: candidates agree by letters who meets whom, and the letters show nobody the outcome.
+"""Settling: the steps, the letters and the decisions by which candidates agree who meets whom.
 
-A person's side as a plain state machine over lists of candidates. It knows the person's rounded
-place, and what the candidates wrote; keys, seals and the board are elsewhere. Everybody writes
-the same number of letters of one size at every step, whatever they decide. SPEC section 15.
+One person's side is a plain state machine over lists of candidates (`Settling`): it says what to
+write at each step, takes in what candidates wrote, and decides. It knows the person's rounded
+place and the candidates' letters; keys, seals and the board are elsewhere. Everybody writes the
+same number of letters of one size at every step, so that letters show nobody the outcome. What a
+ticket keeps is `Progress`. SPEC section 15.
 """
 
 import hmac
@@ -17,7 +19,6 @@ from msgspec import Meta, Struct
 
 from coatcheck.errors import SHAPELESS, Misuse, Refused
 
-# HOUSE-DOC protocol.steps: 'The steps of settling, the bodies of its letters, and what a ticket keeps of it.\n\nPlain data and layouts: `settling` decides what is said. SPEC section 15.\n'
 MARK: Final = 0
 """The first byte of the body of every letter of settling; no text begins with it."""
 HALF: Final = 16
@@ -34,7 +35,7 @@ Cell = tuple[Annotated[int, Meta(ge=-(2**31), lt=2**31)], ...]
 
 
 class Kind(Enum):
-    """What is said at a step, and by whom."""
+    """What people write at a step."""
 
     PLACES = "places"
     ASK = "ask"
@@ -54,14 +55,14 @@ TALK: Final = frozenset({Kind.PLACES, Kind.ASK, Kind.ANSWER})
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its kind, and the number of the list of candidates that it is about."""
+    """A step: its kind, and the number of its list of candidates."""
 
     kind: Kind
     turn: int
 
 
 def schedule(asks: Sequence[int]) -> tuple[Step, ...]:
-    """Give the steps of settling for so many times of asking with each list."""
+    """Return the steps of settling (S15.1): `asks` is how often people ask with each list."""
     kinds = [
         (turn, kind)
         for turn, times in enumerate(asks)
@@ -71,7 +72,7 @@ def schedule(asks: Sequence[int]) -> tuple[Step, ...]:
 
 
 class Word(Struct, frozen=True, array_like=True):
-    """The newest letter of a candidate: the step it is for, and what it says."""
+    """The newest letter of a candidate: its step, and what it says."""
 
     step: Small
     said: Small
@@ -80,7 +81,7 @@ class Word(Struct, frozen=True, array_like=True):
 
 
 class Notice(Struct, frozen=True, array_like=True):
-    """A public notice, and who signed it."""
+    """A public notice with its sender."""
 
     sender: bytes
     step: Small
@@ -88,7 +89,7 @@ class Notice(Struct, frozen=True, array_like=True):
 
 
 class Progress(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How far a person is: all that a ticket keeps of settling.
+    """The state of settling: all that a ticket keeps of it.
 
     Attributes:
         cell: the person's rounded place.
@@ -97,12 +98,12 @@ class Progress(Struct, kw_only=True, forbid_unknown_fields=True):
         read: how many letters of the round were read.
         heard: the newest letter of each candidate, by address in hex.
         notices: the first notice of everybody for each step, in the order of the board.
-        chosen: for each list whom the person's tag is for; empty for nobody.
+        chosen: for each list the candidate whom the person's tag is for; empty for nobody.
         points: the blinded cells of candidates, by address in hex; for the test of nearness.
-        replies: what they replied to the person's own.
+        replies: the candidates' replies to the person's blinded cell.
         words: what candidates wrote at the last step, by address in hex.
         placed: the person's own notices with their places in the board's log.
-        outbox: the postings of the step before; after a crash these and no others are sent.
+        outbox: the postings of the last step; after a crash the client sends these again.
         dropped: how many letters were dropped, by reason.
     """
 
@@ -121,7 +122,7 @@ class Progress(Struct, kw_only=True, forbid_unknown_fields=True):
     dropped: dict[str, Small] = {}
 
     def keep_place(self, place: int, posting: bytes) -> None:
-        """Keep where the board's log has a notice; after a crash it is told again."""
+        """Store the place of a notice in the board's log; a crash may repeat it."""
         if (place, posting) not in self.placed:
             self.placed.append((place, posting))
 
@@ -132,18 +133,18 @@ def prf(key: bytes, label: bytes, data: bytes = b"") -> bytes:
 
 
 def cell_of(place: Sequence[float], *, scale: Sequence[float], side: float) -> Cell:
-    """Round a place to its cell: the number of the cell on each axis.
+    """Round a place to its cell: the number of the cell on each axis (S15.5).
 
-    Numbers that letters and tickets do not hold, also those of the cells around it, are refused.
+    Refused if letters and tickets cannot hold these numbers, or those of the cells around (S15.6).
     """
     factors = scale or (1.0,) * len(place)
     try:
-        found = [float(x * f // side) for x, f in zip(place, factors, strict=True)]
+        numbers = [float(x * f // side) for x, f in zip(place, factors, strict=True)]
     except SHAPELESS as error:
-        raise Refused(f"the terms give this place no cell: {error}") from None
-    if not all(-_LAST <= number <= _LAST for number in found):
+        raise Refused(f"the terms give this place no cell: {error}; do not settle here") from None
+    if not all(-_LAST <= number <= _LAST for number in numbers):
         raise Refused("the cells of this round are too small for this place: do not settle here")
-    return tuple(int(number) for number in found)
+    return tuple(int(number) for number in numbers)
 
 
 def write_word(index: int, said: int, *, half: bytes, cell: Cell) -> bytes:
@@ -152,35 +153,35 @@ def write_word(index: int, said: int, *, half: bytes, cell: Cell) -> bytes:
 
 
 def read_word(body: bytes) -> Word:
-    """Read what a body of the right size says."""
+    """Read a body that has the right size."""
     half, rest = body[_HEAD.size : _HEAD.size + HALF], body[_HEAD.size + HALF :]
     return Word(body[1], body[2], half, struct.unpack(f">{len(rest) // 4}i", rest))
 
 
 def word_size(axes: int) -> int:
-    """Bytes of such a body for places with so many axes."""
+    """Return the bytes of such a body for places with `axes` axes."""
     return _HEAD.size + HALF + 4 * axes
 
 
 def pair_tag(key: bytes, turn: int, sender: bytes) -> bytes:
-    """Give the tag by which a sender names the other owner of a pair's key."""
+    """Return the tag by which a sender names the other owner of a pair's key."""
     return prf(key, b"tag", bytes((turn,)) + sender)[:TAG_SIZE]
 
 
-_SILENCES: Final = 2  # as many letters missing in a row, and the candidate is gone
+_SILENCES: Final = 2  # missing letters in a row after which a candidate is gone (S15.10)
 
 
 class Settling:
     """One person's side of settling.
 
     *Guarantee:* an honest person ends with at most one partner, and an honest partner ends with
-    them, if both read the same log: see `verdict`.
+    that person, if both read the same log: see `verdict`.
 
     Attributes:
         address: the person's own address.
-        asks: whether the person is of the side that asks.
-        lists: for each pass the addresses of the candidates; nobody is in two of them.
-        secret: 32 bytes that only this person has, and has again after a crash.
+        asks: whether the person is on the side that asks (S15.2).
+        lists: for each pass the addresses of the candidates; no address is in two of them.
+        secret: 32 bytes that only this person can derive, also after a crash.
     """
 
     def __init__(
@@ -194,15 +195,15 @@ class Settling:
         steps: Sequence[Step],
     ) -> None:
         if len(lists) != steps[-1].turn + 1:
-            raise Misuse(f"there are {steps[-1].turn + 1} passes, but {len(lists)} lists")
+            raise Misuse(f"{steps[-1].turn + 1} passes need as many lists, got {len(lists)}")
         self.progress, self.steps = progress, steps
         self.address, self.asks = address, asks
-        self.lists = tuple(tuple(one) for one in lists)
+        self.lists = tuple(tuple(names) for names in lists)
         self._secret = secret
         self._keys: dict[tuple[bytes, bytes], bytes] = {}
-        self._turn_of = {who: turn for turn, names in enumerate(self.lists) for who in names}
+        self._turn_of = {name: turn for turn, names in enumerate(self.lists) for name in names}
 
-    # -- speaking
+    # -- writing
 
     @property
     def done(self) -> bool:
@@ -210,14 +211,14 @@ class Settling:
         return self.progress.step >= len(self.steps)
 
     def speaks(self, index: int, *, asks: bool) -> bool:
-        """Tell whether a side writes at a step."""
+        """Return whether a side writes at a step."""
         kind = self.steps[index].kind
         return asks if kind is Kind.ASK else not asks if kind is Kind.ANSWER else True
 
     def ready(self, *, late: bool = False) -> bool:
-        """Tell whether the next step may begin: all have written, or it is late.
+        """Return whether the next step may begin: all have written, or it is late.
 
-        Also when it is late, one's own notices must be on the board: they decide.
+        Even when it is late, the person's own notices must be on the board (S15.20).
         """
         before = self.progress.step - 1
         if before < 0:
@@ -227,12 +228,14 @@ class Settling:
             return False
         if late or step.kind is Kind.CLOSE:
             return True
-        there = [who for who in self.lists[step.turn] if not self._missed(who, before)]
+        active = [name for name in self.lists[step.turn] if not self._missed(name, before)]
         if step.kind is Kind.TAG:
-            return all((who, before) in self._order for who in there)
+            return all((name, before) in self._order for name in active)
         if not self.speaks(before, asks=not self.asks):
             return True
-        return all((word := self._word(who)) is not None and word.step >= before for who in there)
+        return all(
+            (word := self._word(name)) is not None and word.step >= before for name in active
+        )
 
     def speak(self, words: bytes = b"") -> list[tuple[bytes, bytes]]:
         """Write the letters of the next step and go on: recipients and bodies.
@@ -248,33 +251,33 @@ class Settling:
             return [(self.address, bytes((MARK, index)))]
         if step.kind is Kind.WORDS:
             return [
-                (who, bytes((MARK, index)) + (words if who == self.partner else b""))
-                for who in self._turn_of
+                (name, bytes((MARK, index)) + (words if name == self.partner else b""))
+                for name in self._turn_of
             ]
         if not self.speaks(index, asks=self.asks):
             return []
         free = self.partner is None
         chosen = self._choice(step.turn) if free and step.kind is not Kind.PLACES else None
         return [
-            (who, self._body(index, who, chosen if free else None, dummy=not free))
-            for who in self.lists[step.turn]
+            (name, self._body(index, name, chosen if free else None, dummy=not free))
+            for name in self.lists[step.turn]
         ]
 
-    def _body(self, index: int, who: bytes, chosen: bytes | None, *, dummy: bool) -> bytes:
+    def _body(self, index: int, name: bytes, chosen: bytes | None, *, dummy: bool) -> bytes:
         cell = self.progress.cell
         if dummy:
             return write_word(index, 0, half=bytes(HALF), cell=(0,) * len(cell))
         said = HERE
-        if who == chosen:
+        if name == chosen:
             said |= YOURS
-        if self.steps[index].kind is Kind.ANSWER and (chosen is None or self._nearer(who, chosen)):
+        if self.steps[index].kind is Kind.ANSWER and (chosen is None or self._nearer(name, chosen)):
             said |= WOULD
-        return write_word(index, said, half=self._half(who), cell=cell)
+        return write_word(index, said, half=self._half(name), cell=cell)
 
-    # -- hearing
+    # -- reading
 
     def receive(self, sender: bytes, body: bytes) -> bool:
-        """Take in a candidate's letter; drop and count it if it does not belong here."""
+        """Take in a candidate's letter; drop and count one that does not belong here (S15.24)."""
         reason = self._wrong(sender, body) or self._stale(sender, body)
         if reason:
             return self._drop(reason)
@@ -285,7 +288,7 @@ class Settling:
         return True
 
     def _wrong(self, sender: bytes, body: bytes) -> str:
-        """Say why these bytes are no letter of a candidate, whenever they come."""
+        """Say why these bytes are no letter of a candidate, at any time; empty if they are one."""
         if sender not in self._turn_of:
             return "sender"
         if len(body) < 2 or body[0] != MARK:
@@ -300,7 +303,7 @@ class Settling:
         return "" if len(body) == word_size(len(self.progress.cell)) else "size"
 
     def _stale(self, sender: bytes, body: bytes) -> str:
-        """Say why a candidate's letter does not count after what came before it."""
+        """Say why a candidate's letter does not count after earlier ones; empty if it does."""
         index, last = body[1], self._word(sender)
         step = self.steps[index]
         if step.kind is Kind.WORDS:
@@ -335,8 +338,8 @@ class Settling:
 
     def _step(self, body: bytes) -> Step | None:
         """Find the step that a body is for."""
-        known = len(body) >= 2 and body[0] == MARK and body[1] < len(self.steps)
-        return self.steps[body[1]] if known else None
+        is_step = len(body) >= 2 and body[0] == MARK and body[1] < len(self.steps)
+        return self.steps[body[1]] if is_step else None
 
     def _drop(self, reason: str) -> bool:
         self.progress.dropped[reason] = self.progress.dropped.get(reason, 0) + 1
@@ -352,40 +355,40 @@ class Settling:
     @property
     def partner(self) -> bytes | None:
         """The partner's address, as soon as it is certain."""
-        found = (self.verdict(turn) for turn in range(len(self.progress.chosen)))
-        return next((partner for partner in found if partner is not None), None)
+        verdicts = (self.verdict(turn) for turn in range(len(self.progress.chosen)))
+        return next((partner for partner in verdicts if partner is not None), None)
 
     def verdict(self, turn: int) -> bytes | None:
-        """Tell with whom a pass has paired the person, by the board alone.
+        """Return the partner that a pass gave the person, by the board alone (S15.16).
 
-        Two people are paired if the tag of each names the other and both tags stand before the
-        first `close` of either. Whoever reads the same log finds the same.
+        Two people are paired if the tag of each names the other and both tags are on the board
+        before the first `close` of either. All readers of the same log find the same.
         """
         chosen = self.progress.chosen[turn] if turn < len(self.progress.chosen) else b""
         tagged, closed = self._notices_of[turn]
         if not chosen or (self.address, closed) not in self._order:
             return None
-        tags = [self._order.get((who, tagged)) for who in (self.address, chosen)]
-        closes = [self._order.get((who, closed)) for who in (self.address, chosen)]
+        tags = [self._order.get((name, tagged)) for name in (self.address, chosen)]
+        closes = [self._order.get((name, closed)) for name in (self.address, chosen)]
         first = min(place for place in closes if place is not None)
         key = self._pair_key(chosen)
-        for place, who in zip(tags, (self.address, chosen), strict=True):
+        for place, name in zip(tags, (self.address, chosen), strict=True):
             if place is None or place > first or key is None:
                 return None
-            if not hmac.compare_digest(self.progress.notices[place].tag, pair_tag(key, turn, who)):
+            if not hmac.compare_digest(self.progress.notices[place].tag, pair_tag(key, turn, name)):
                 return None
         return chosen
 
     def _choice(self, turn: int) -> bytes | None:
-        """Choose whom to ask, or whom of those who ask to hold, by everybody's last word."""
-        there = [who for who in self.lists[turn] if self._free(who)]
+        """Choose a candidate to ask, or to hold among those who ask, by the newest letters."""
+        free = [name for name in self.lists[turn] if self._free(name)]
+        choosers = [name for name in free if self._said(name, YOURS)]
         if not self.asks:
-            return self._nearest([who for who in there if self._said(who, YOURS)])
-        holders = [who for who in there if self._said(who, YOURS)]
-        return self._nearest(holders or [who for who in there if self._open(who)])
+            return self._nearest(choosers)
+        return self._nearest(choosers or [name for name in free if self._open(name)])
 
     def _tag(self, turn: int) -> bytes:
-        """Fix whom this pass is for, and give the tag that names them to them alone."""
+        """Fix the choice of this pass, and return the tag that only the chosen one can read."""
         chosen = self._choice(turn) if self.partner is None else None
         if self.asks and chosen is not None and not self._said(chosen, YOURS):
             chosen = None
@@ -395,70 +398,70 @@ class Settling:
             return prf(self._secret, b"nobody", bytes((turn,)))[:TAG_SIZE]
         return pair_tag(key, turn, self.address)
 
-    def _word(self, who: bytes) -> Word | None:
-        return self.progress.heard.get(who.hex())
+    def _word(self, name: bytes) -> Word | None:
+        return self.progress.heard.get(name.hex())
 
-    def _said(self, who: bytes, what: int) -> bool:
-        word = self._word(who)
+    def _said(self, name: bytes, what: int) -> bool:
+        word = self._word(name)
         return word is not None and bool(word.said & what)
 
-    def _open(self, who: bytes) -> bool:
-        """Whether a candidate would take the person, or has not said."""
-        word = self._word(who)
+    def _open(self, name: bytes) -> bool:
+        """Return whether a candidate would take the person, or has not said."""
+        word = self._word(name)
         if word is None:
             return False
         return self.steps[word.step].kind is Kind.PLACES or bool(word.said & WOULD)
 
-    def _free(self, who: bytes) -> bool:
-        return self._said(who, HERE) and self._missed(who, self.progress.step) < _SILENCES
+    def _free(self, name: bytes) -> bool:
+        return self._said(name, HERE) and self._missed(name, self.progress.step) < _SILENCES
 
-    def _missed(self, who: bytes, until: int) -> int:
-        """Count the letters that a candidate should have written since the last one, to a step."""
-        turn, word = self._turn_of[who], self._word(who)
-        heard = -1 if word is None else word.step
+    def _missed(self, name: bytes, until: int) -> int:
+        """Count the letters that are missing from a candidate since the newest one, to a step."""
+        turn, word = self._turn_of[name], self._word(name)
+        newest = -1 if word is None else word.step
         return sum(
             self.steps[index].turn == turn
             and self.steps[index].kind in TALK
             and self.speaks(index, asks=not self.asks)
-            for index in range(heard + 1, until)
+            for index in range(newest + 1, until)
         )
 
     def _nearest(self, names: Sequence[bytes]) -> bytes | None:
         return min(names, key=self._distance, default=None)
 
-    def _nearer(self, who: bytes, other: bytes) -> bool:
-        return self._word(who) is not None and self._distance(who) < self._distance(other)
+    def _nearer(self, name: bytes, other: bytes) -> bool:
+        return self._word(name) is not None and self._distance(name) < self._distance(other)
 
-    def _distance(self, who: bytes) -> tuple[int, bytes]:
-        """Give the squared distance in cells; equal ones are ordered by what both draw."""
-        word, key = self._word(who), self._pair_key(who)
+    def _distance(self, name: bytes) -> tuple[int, bytes]:
+        """Return the squared distance in cells; the pair key orders equal ones (S15.11)."""
+        word, key = self._word(name), self._pair_key(name)
         if word is None or key is None:
-            raise Misuse("nothing was heard of this candidate")
+            raise Misuse("this candidate has written no letter yet")
         apart = sum((a - b) ** 2 for a, b in zip(self.progress.cell, word.cell, strict=True))
         return apart, key
 
-    def _half(self, who: bytes) -> bytes:
-        return prf(self._secret, b"half", who)[:HALF]
+    def _half(self, name: bytes) -> bytes:
+        return prf(self._secret, b"half", name)[:HALF]
 
-    def _pair_key(self, who: bytes) -> bytes | None:
-        word = self._word(who)
+    def _pair_key(self, name: bytes) -> bytes | None:
+        word = self._word(name)
         if word is None:
             return None
-        if (who, word.half) not in self._keys:
-            halves = sorted(((self.address, self._half(who)), (who, word.half)))
-            self._keys[who, word.half] = prf(b"".join(half for _, half in halves), b"pair")
-        return self._keys[who, word.half]
+        if (name, word.half) not in self._keys:
+            halves = sorted(((self.address, self._half(name)), (name, word.half)))
+            self._keys[name, word.half] = prf(b"".join(half for _, half in halves), b"pair")
+        return self._keys[name, word.half]
 
     @cached_property
     def _order(self) -> dict[tuple[bytes, int], int]:
         """The place of each notice among all that count."""
-        return {(one.sender, one.step): at for at, one in enumerate(self.progress.notices)}
+        return {(notice.sender, notice.step): at for at, notice in enumerate(self.progress.notices)}
 
     @cached_property
     def _notices_of(self) -> Mapping[int, tuple[int, int]]:
         """For each pass the steps of its tag and its close."""
-        found: dict[int, tuple[int, int]] = {}
-        for index, step in enumerate(self.steps):
-            if step.kind is Kind.TAG:
-                found[step.turn] = (index, index + 1)
-        return found
+        return {
+            step.turn: (index, index + 1)
+            for index, step in enumerate(self.steps)
+            if step.kind is Kind.TAG
+        }

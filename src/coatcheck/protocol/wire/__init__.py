@@ -1,0 +1,1 @@
+"""Byte layouts of what the roles exchange."""

@@ -1,7 +1,9 @@
-"""Manifests: what a shuffler signs of a batch, which is its partitions, each a file of items.
+"""Signed manifests, partitions, and how large a round can be.
 
-A partition holds the items whose rank begins with its number, so partitions in order are the
-items in their new order. Everything here can be read without a key. SPEC section 7.
+A batch is a manifest and its partitions, each a file of items. A partition holds the items whose
+rank begins with its number, so partitions in order are the items in their new order. A round that
+no store, file or count can hold is refused when its terms are drafted, not when the crowd is
+there. Everything here can be read without a key. SPEC sections 6 and 7.
 """
 
 import hashlib
@@ -22,15 +24,15 @@ _HEAD: Final = Layout("batch", ">BBBx32s")
 _PART: Final = struct.Struct(">I32s")
 _BITS: Final = 14
 PART: Final = 1 << _BITS
-"""How many items a partition holds at most on average, in all but very large groups."""
+"""The most items that a partition holds on average, in all but very large groups."""
 _MOST: Final = 2 * PART
-"""How many one may hold; by chance none ever has so many."""
+"""The most items of one partition; by chance none ever has as many."""
 _MANY: Final = 20
 _BYTES: Final = 26
 
 
 class Part(NamedTuple):
-    """What a manifest says of a partition: how many items, and the SHA-256 of all of them."""
+    """A manifest's entry for a partition: the number of items, and the SHA-256 of all of them."""
 
     items: int
     content: bytes
@@ -43,11 +45,11 @@ class Part(NamedTuple):
     def check(self, raw: bytes) -> None:
         """Refuse bytes that are not the partition's."""
         if hashlib.sha256(raw).digest() != self.content:
-            raise Malformed("a partition of this batch is not the one its hash stands for")
+            raise Malformed("a partition of this batch does not match its hash")
 
 
 class Place(NamedTuple):
-    """Where a partition is: its number in the batch and in its group, and the bytes it has."""
+    """Where a partition is: its number in the batch and in its group, and its bytes."""
 
     number: int
     group: int
@@ -57,38 +59,38 @@ class Place(NamedTuple):
 
 
 def capacity_of_part(count: int, size: int) -> int:
-    """Give how many items a part holds at most on average, of so many of a size.
+    """Return the most items that a part of `count` items of a size holds on average (S7.16).
 
-    Beyond 2^20 items it grows with the root of their number, so that the pieces that parts of one
-    kind deal to parts of another grow as the crowd does; but not beyond 2^26 bytes.
+    Beyond 2^20 items it grows with the root of their number, so that the pieces that incoming parts
+    give to outgoing ones grow with the crowd; but not beyond 2^26 bytes.
     """
     return (1 << _BITS) << _growth(count, size)
 
 
 def bits_of(received: int, size: int) -> int:
-    """Give how many leading bits of the rank are a partition's number.
+    """Return how many leading bits of the rank are a partition's number (S7.17).
 
-    By the count and the size of an item alone, which are public, so that nobody chooses.
+    It depends on the count and the size of an item alone, which are public: nobody chooses it.
     """
     return max(0, _bits(received) - _bits(capacity_of_part(received, size)))
 
 
 def _growth(count: int, size: int) -> int:
-    """Give the bits by which parts are larger because there are so many items."""
-    wanted = -((_MANY - _bits(count)) // 2)
-    return max(0, min(wanted, _BYTES - _BITS - _bits(size)))
+    """Return the bits by which parts are larger because there are many items."""
+    bits = -((_MANY - _bits(count)) // 2)
+    return max(0, min(bits, _BYTES - _BITS - _bits(size)))
 
 
 def _bits(count: int) -> int:
-    """Give the smallest power of two that is no less than a count."""
+    """Return the exponent of the smallest power of two that is no less than a count."""
     return max(0, count - 1).bit_length()
 
 
 @dataclass(frozen=True)
 class Manifest(Signed):
-    """What a shuffler signs: per group the tallies and its partitions, and the roots before.
+    """What a shuffler signs of a batch: each group's tally and partitions, and the earlier roots.
 
-    No ids, no times, no lengths: the order and the number are all that it says.
+    It has no ids, times or lengths (S7.23).
 
     Attributes:
         earlier: the root of each batch of the cascade before this one.
@@ -110,7 +112,7 @@ class Manifest(Signed):
         digest: bytes,
         earlier: Sequence[bytes] = (),
     ) -> "Manifest":
-        """Make the manifest that follows those with the earlier roots, still to be signed."""
+        """Make the manifest after those with the earlier roots, still to be signed."""
         listed = tuple(tuple(group) for group in parts)
         return cls(digest, len(earlier), tuple(tallies), tuple(earlier), listed)
 
@@ -133,11 +135,11 @@ class Manifest(Signed):
 
     @cached_property
     def content(self) -> bytes:
-        """The hash of the whole manifest, which stands for the batch."""
+        """The hash of the whole manifest, which identifies the batch."""
         return hashlib.sha256(self.encode()).digest()
 
     def places(self, round_: Round) -> Iterator[Place]:
-        """List the partitions in order."""
+        """Yield the places of the partitions in order."""
         number = 0
         for group, parts in enumerate(self.parts):
             size = round_.item_size(group, self.hop + 1)
@@ -153,7 +155,7 @@ class Manifest(Signed):
         if digest != round_.digest:
             raise Malformed("this batch is for other terms than this round's")
         if count != groups or hop >= len(round_.terms.shufflers):
-            raise Malformed("this batch names groups or a shuffler that the round does not have")
+            raise Malformed("this batch has groups or a shuffler that the round does not have")
         earlier = _HEAD.size + groups * TALLY_SIZE
         tallies = decode_tallies(raw[_HEAD.size : earlier], groups)
         at = earlier + hop * HASH_SIZE
@@ -163,14 +165,14 @@ class Manifest(Signed):
             size = round_.item_size(group, hop + 1)
             end = at + _PART.size * (1 << bits_of(tally.received, size))
             if len(raw) < end + SIGNATURE_SIZE:
-                raise Malformed("this batch is cut off: its manifest is not as long as it says")
-            found = tuple(Part(*row) for row in _PART.iter_unpack(raw[at:end]))
-            if sum(part.items for part in found) != tally.kept:
-                raise Malformed("the partitions of this batch do not hold what its counts say")
+                raise Malformed("this batch is truncated: its manifest is shorter than it says")
+            partitions = tuple(Part(*row) for row in _PART.iter_unpack(raw[at:end]))
+            if sum(part.items for part in partitions) != tally.kept:
+                raise Malformed("the partitions of this batch do not have as many items as it says")
             most = _MOST << _growth(tally.received, size)
-            if any(part.items > most for part in found):
-                raise Malformed(f"a partition of this batch holds more than {most} items")
-            parts.append(found)
+            if any(part.items > most for part in partitions):
+                raise Malformed(f"a partition of this batch has more than {most} items")
+            parts.append(partitions)
             at = end
         end = at + SIGNATURE_SIZE
         return cls(digest, hop, tallies, roots, tuple(parts), signature=raw[at:end]), end
@@ -178,15 +180,15 @@ class Manifest(Signed):
     @classmethod
     def decode(cls, raw: bytes, round_: Round) -> "Manifest":
         """Read a manifest of this round; its signature is not checked yet."""
-        found, end = cls.begin(raw, round_)
+        manifest, end = cls.begin(raw, round_)
         if len(raw) != end:
             raise Malformed("this manifest is longer than it says")
-        return found
+        return manifest
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A manifest and its partitions, all of them: as files and small rounds have them."""
+    """A manifest with all its partitions, as files and small rounds have them."""
 
     manifest: Manifest
     parts: tuple[bytes, ...]
@@ -214,7 +216,7 @@ class Batch:
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
-        """What was counted."""
+        """The tally of each group."""
         return self.manifest.tallies
 
     @property
@@ -223,7 +225,7 @@ class Batch:
         return self.manifest.roots
 
     def listed(self) -> Iterator[tuple[int, list[bytes]]]:
-        """List the items of each partition, with its group."""
+        """Yield the items of each partition, with its group."""
         named = [(n, part) for n, group in enumerate(self.manifest.parts) for part in group]
         for (group, part), raw in zip(named, self.parts, strict=True):
             size = len(raw) // max(1, part.items)
@@ -252,7 +254,7 @@ class Batch:
         manifest, at = Manifest.begin(raw, round_)
         places = list(manifest.places(round_))
         if len(raw) != at + sum(place.size for place in places):
-            raise Malformed("this batch is not as long as its counts say")
+            raise Malformed("the length of this batch does not match its counts")
         parts = []
         for place in places:
             parts.append(raw[at : at + place.size])
@@ -261,13 +263,12 @@ class Batch:
         return cls(manifest, tuple(parts))
 
 
-# HOUSE-DOC protocol.room: 'Room: how many people a round can carry, and terms that nobody could carry.\n\nWhat a store, a file or a count cannot hold is refused when terms are drafted, not when the crowd is\nthere. Knows sizes, no value. SPEC section 6.\n'
-_COUNTED: Final = 2**32 - 1  # what the counts of a batch hold
-_SEALED: Final = 2**31 - 1  # the bytes that one seal of a file takes
+_COUNTED: Final = 2**32 - 1  # the largest count of a batch
+_SEALED: Final = 2**31 - 1  # the most bytes that a file is sealed with
 
 
 def sizes_of(round_: Round) -> list[int]:
-    """Bytes that a person of each group takes: their items in the first batch, or their entry."""
+    """Return a person's bytes in each group: their items in the first batch, or their entry."""
     hops = len(round_.terms.shufflers)
     return [
         max(hops * round_.item_size(group, 1), round_.entry_size(group))
@@ -276,14 +277,14 @@ def sizes_of(round_: Round) -> list[int]:
 
 
 def capacity_of(round_: Round, limit: int) -> int:
-    """Count the people whom a batch and a bulletin of so many bytes carry for sure."""
+    """Return how many people a batch and a bulletin of `limit` bytes hold in any case."""
     terms = round_.terms
     heading = heading_size(len(terms.groups), len(terms.shufflers))
     return max(0, limit - heading) // max(sizes_of(round_))
 
 
 def check_capacity(round_: Round, *, limit: int) -> None:
-    """Refuse a round that cannot end well: its least crowd or its answers are too large.
+    """Refuse a round whose smallest crowd or whose answers are too large (S6.46).
 
     `limit` is the most bytes of a batch or a bulletin.
     """
@@ -292,19 +293,19 @@ def check_capacity(round_: Round, *, limit: int) -> None:
     most = max(group.minimum for group in terms.groups)
     if hops * most > _COUNTED:
         raise Misuse(
-            f"a group of {most} people with {hops} shufflers has more items than a batch counts"
-            f" ({_COUNTED}): state a minimum of at most {_COUNTED // hops}"
+            f"a group of {most} people with {hops} shufflers has more items than a batch can count"
+            f" ({_COUNTED}): `minimum` may be at most {_COUNTED // hops}"
         )
     if people > capacity_of(round_, limit):
         needed = people * max(sizes) + heading_size(len(terms.groups), hops)
         raise Misuse(
-            f"the least crowd of this round is {people} people, and {max(sizes)} bytes each make"
+            f"the smallest crowd of this round is {people} people, and {max(sizes)} bytes each make"
             f" {needed}, but a batch or bulletin has at most {limit}: raise `batch_limit` in the"
-            " settings of every role, lower the minimum, or ask the task for smaller answers"
+            " settings of every role, lower `minimum`, or ask the task for smaller answers"
         )
     together = min(PART, capacity_of(round_, limit))
     if together * max(sizes) > _SEALED:
         raise Misuse(
-            f"{together} people with {max(sizes)} bytes each are more than one file of the depot"
-            f" takes ({_SEALED}): ask the task for smaller answers"
+            f"{together} people with {max(sizes)} bytes each are more than one sealed file holds"
+            f" ({_SEALED}): ask the task for smaller answers"
         )

@@ -1,8 +1,8 @@
-"""Notices: what hangs on the board for everybody to see, and its byte layouts.
+"""Byte layouts of the board: bulletins with their headings, postings, and checkpoints.
 
-Bulletins (one sealed answer per address), postings (sealed letters) and checkpoints (the board's
-signature over all it ever showed). Everything here can be read without a key, and this file opens
-none of it. SPEC sections 8 and 9.
+A bulletin has one sealed answer per address, a posting one sealed letter; a checkpoint is the
+board's signature over all that it ever showed. Everything here can be read without a key, and
+this file opens no seal. SPEC sections 8 and 9.
 """
 
 from bisect import bisect_left
@@ -28,13 +28,13 @@ ANSWERED: Final = 1
 REFUSED: Final = 2
 ABANDONED: Final = 3
 SERVER: Final = 255
-"""Who says how a round ended: the hop of a shuffler, or this."""
+"""The signer of an outcome is the hop of a shuffler, or this."""
 _HEAD: Final = Layout("bulletin", ">BBBBBBxx32s")
 _END: Final = b"coatcheck/v1/end\0"
 _POSTING: Final = Layout("posting", ">Bxxx32s16s")
 _CHECKPOINT: Final = Layout("checkpoint", ">BxxxQ32s")
 RECIPIENT: Final = slice(_POSTING.size - ADDRESS_SIZE, _POSTING.size)
-"""Where a posting says whom it is for."""
+"""The bytes of a posting that have the recipient's address."""
 CHECKPOINT_SIZE: Final = _CHECKPOINT.size + SIGNATURE_SIZE
 
 
@@ -48,8 +48,8 @@ class Heading(Signed):
         roots: the root of the items of each batch, from the first shuffler's on.
         root: the root of the entries.
         outcome: answered, refused or abandoned.
-        reason: why, one of those in `ends`.
-        who: who says and signs it: the server, or the hop of a shuffler.
+        reason: one of those in `outcomes`.
+        signer: who says and signs it: `SERVER`, or the hop of a shuffler.
     """
 
     label = b"coatcheck/v1/bulletin\0"
@@ -59,49 +59,49 @@ class Heading(Signed):
     roots: tuple[bytes, ...]
     root: bytes
     reason: int = 0
-    who: int = SERVER
+    signer: int = SERVER
 
     @property
     def context(self) -> bytes:
         """A shuffler signs under another label than the server."""
-        return self.label if self.who == SERVER else _END
+        return self.label if self.signer == SERVER else _END
 
     def body(self) -> bytes:
         """Write everything but the signature."""
         counts = (len(self.tallies), len(self.roots))
-        head = _HEAD.pack(self.outcome, self.reason, self.who, *counts, self.digest)
+        head = _HEAD.pack(self.outcome, self.reason, self.signer, *counts, self.digest)
         return head + encode_tallies(self.tallies) + b"".join(self.roots) + self.root
 
     @classmethod
     def decode(cls, raw: bytes) -> "Heading":
         """Read a heading that ends where `raw` ends; its signature is not checked yet."""
-        outcome, reason, who, groups, hops, digest = _HEAD.unpack(raw)
+        outcome, reason, signer, groups, hops, digest = _HEAD.unpack(raw)
         if outcome not in {ANSWERED, REFUSED, ABANDONED}:
-            raise Malformed("this bulletin is of another version")
+            raise Malformed("this bulletin has another version")
         if len(raw) != heading_size(groups, hops):
-            raise Malformed("this bulletin is not as long as its counts say")
+            raise Malformed("the length of this bulletin does not match its counts")
         end = _HEAD.size + groups * TALLY_SIZE
         tallies = decode_tallies(raw[_HEAD.size : end], groups)
         *roots, root = (
             raw[at : at + HASH_SIZE] for at in range(end, len(raw) - SIGNATURE_SIZE, HASH_SIZE)
         )
-        parts = (outcome, digest, tallies, tuple(roots), root, reason, who)
+        parts = (outcome, digest, tallies, tuple(roots), root, reason, signer)
         return cls(*parts, signature=raw[-SIGNATURE_SIZE:])
 
     def is_of(self, round_: Round) -> bool:
-        """Tell whether the heading has the digest, the groups and the shufflers of a round."""
+        """Return whether the heading has the digest, the groups and the shufflers of a round."""
         counts = (len(self.tallies), len(self.roots))
         terms = round_.terms
         return self.digest == round_.digest and counts == (len(terms.groups), len(terms.shufflers))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many entries each group has."""
+        """The number of entries of each group."""
         return tuple(tally.kept if self.outcome == ANSWERED else 0 for tally in self.tallies)
 
 
 def heading_size(groups: int, hops: int) -> int:
-    """Bytes of a heading for so many groups and so many shufflers."""
+    """Return the bytes of a heading for these numbers of groups and shufflers."""
     return _HEAD.size + groups * TALLY_SIZE + (hops + 1) * HASH_SIZE + SIGNATURE_SIZE
 
 
@@ -122,12 +122,12 @@ class Bulletin:
         roots: Sequence[bytes],
         *,
         reason: int = 0,
-        who: int = SERVER,
+        signer: int = SERVER,
     ) -> "Bulletin":
         """Sort the entries and compute their root; the heading is still to be signed."""
         ordered = tuple(tuple(sorted(group)) for group in entries)
         root = tree_of(ordered).root()
-        parts = (outcome, digest, tuple(tallies), tuple(roots), root, reason, who)
+        parts = (outcome, digest, tuple(tallies), tuple(roots), root, reason, signer)
         return cls(Heading(*parts), ordered)
 
     @cached_property
@@ -139,11 +139,11 @@ class Bulletin:
         """Find the place of an address within its group."""
         entries = self.entries[group]
         place = bisect_left(entries, address)
-        found = place < len(entries) and entries[place][:ADDRESS_SIZE] == address
-        return place if found else None
+        is_there = place < len(entries) and entries[place][:ADDRESS_SIZE] == address
+        return place if is_there else None
 
     def signed(self, sign: Callable[[bytes], bytes]) -> "Bulletin":
-        """Put the signature of whoever says so under the heading."""
+        """Return the bulletin with a signed heading."""
         signature = sign(self.heading.signed_part())
         return Bulletin(replace(self.heading, signature=signature), self.entries)
 
@@ -162,8 +162,8 @@ class Bulletin:
         bulletin = cls(heading, cut(raw, start, counts))
         end = start + sum(count * size for count, size in counts)
         if len(raw) != end or bulletin.tree.root() != heading.root:
-            raise Malformed("the entries of this bulletin are not the ones its root stands for")
-        for group in bulletin.entries:  # people find theirs by its address
+            raise Malformed("the entries of this bulletin do not match its root")
+        for group in bulletin.entries:  # clients find an entry by its address
             addresses = [entry[:ADDRESS_SIZE] for entry in group]
             if any(a >= b for a, b in pairwise(addresses)):
                 raise Malformed("the entries of this bulletin are not sorted by address")
@@ -172,7 +172,7 @@ class Bulletin:
 
 @dataclass(frozen=True)
 class Posting:
-    """A sealed letter under the address it is for; who wrote it does not show."""
+    """A sealed letter with its recipient's address; it does not show the sender."""
 
     digest: bytes
     recipient: bytes
@@ -186,7 +186,9 @@ class Posting:
     def decode(cls, raw: bytes, round_: Round) -> "Posting":
         """Read a posting of this round."""
         if len(raw) != posting_size(round_):
-            raise Malformed(f"postings of this round have {posting_size(round_)} bytes")
+            raise Malformed(
+                f"postings of this round have {posting_size(round_)} bytes, this one has {len(raw)}"
+            )
         digest, recipient = _POSTING.unpack(raw)
         if digest != round_.digest:
             raise Malformed("this posting is for other terms than this round's")
@@ -194,13 +196,13 @@ class Posting:
 
 
 def posting_size(round_: Round) -> int:
-    """Bytes of every posting of a round."""
+    """Return the bytes of every posting of a round."""
     return _POSTING.size + round_.letter_size()
 
 
 @dataclass(frozen=True)
 class Checkpoint(Signed):
-    """The board's signature over its log: how many things it showed, and the root over them."""
+    """The board's signature over its log: the number of leaves, and the root over them."""
 
     label = b"coatcheck/v1/checkpoint\0"
     size: int

@@ -1,7 +1,7 @@
-"""Records and documents: what all layouts of bytes share, and how JSON is read.
+"""What all byte layouts share: heads of records, signed records, strict JSON, and order of rows.
 
 A record has a head of fixed size, and perhaps a signature at the end. Knows neither keys nor what
-a record is about. SPEC section 7.
+a record is about. SPEC sections 2 and 7.
 """
 
 import struct
@@ -18,7 +18,7 @@ from coatcheck.errors import Error, Malformed
 
 VERSION: Final = 1
 _T = TypeVar("_T")
-_ONE_BY_ONE: Final = threading.Lock()
+_DECODERS_LOCK: Final = threading.Lock()
 _decoders: Final[dict[type, Any]] = {}
 
 
@@ -43,19 +43,19 @@ class Layout:
     def unpack(self, raw: bytes) -> list[Any]:
         """Read the fields at the beginning of a record; the version and the zeros are checked."""
         if len(raw) < self.size:
-            raise Malformed(f"this {self._name} is cut off")
+            raise Malformed(f"this {self._name} is truncated")
         version, *fields = self._struct.unpack_from(raw)
         if version != VERSION or not raw.startswith(self._zeros, self._blank):
-            raise Malformed(f"this {self._name} is of another version")
+            raise Malformed(f"this {self._name} has another version")
         return fields
 
 
 @dataclass(frozen=True)
 class Signed:
-    """A record that ends in the signature of whoever wrote it.
+    """A record that ends in the signature of its author.
 
     Attributes:
-        label: what the signature begins with, so that it holds for no other kind of record.
+        label: the beginning of what is signed, so that a signature fits no other kind of record.
     """
 
     label: ClassVar[bytes]
@@ -67,11 +67,11 @@ class Signed:
 
     @property
     def context(self) -> bytes:
-        """What the signature begins with in this record."""
+        """The beginning of what is signed in this record."""
         return self.label
 
     def signed_part(self) -> bytes:
-        """What is signed."""
+        """The signed bytes."""
         return self.context + self.body()
 
     def encode(self) -> bytes:
@@ -85,7 +85,7 @@ class Signed:
 
 
 def cut(raw: bytes, start: int, counts: list[tuple[int, int]]) -> tuple[tuple[bytes, ...], ...]:
-    """Cut bytes from a place on into groups, each of so many items of one size, to the end."""
+    """Cut bytes from `start` on into groups, each with a count of items of one size."""
     groups = []
     for count, size in counts:
         end = start + count * size
@@ -95,20 +95,20 @@ def cut(raw: bytes, start: int, counts: list[tuple[int, int]]) -> tuple[tuple[by
 
 
 def read_document(raw: bytes, kind: type[_T], what: str, *, error: type[Error] = Malformed) -> _T:
-    """Read a JSON document strictly; `what` begins the sentence that says what is wrong."""
+    """Read a JSON document strictly; `what` begins the message of the error."""
     try:
         return _decoder(kind).decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        raise error(f"{what}: {wrong}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
+        raise error(f"{what}: {cause}") from None
 
 
 def _decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
-    """Give the decoder of a type, made by one thread: two that make one at once crash Python."""
-    with _ONE_BY_ONE:
+    """Return the decoder of a type; under a lock, since two threads that make one crash Python."""
+    with _DECODERS_LOCK:
         if kind not in _decoders:
             _decoders[kind] = msgspec.json.Decoder(kind)
-        found: msgspec.json.Decoder[_T] = _decoders[kind]
-        return found
+        decoder: msgspec.json.Decoder[_T] = _decoders[kind]
+        return decoder
 
 
 def document(value: object) -> bytes:
@@ -116,21 +116,21 @@ def document(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
-# HOUSE-DOC protocol.ordering: 'Ordering: rows of 16 bytes, such as ranks and addresses, in the order of their bytes.\n\nMillions of them are sorted in one process, so it is done with one sort of numbers: the leading\nbits of a row, and its place behind them. Rows whose leading bits are alike are compared in whole.\n'
 _Rows = NDArray[np.uint8]
 
 
 def in_order(rows: _Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Give the places of rows in order, and which of them differ from the one before.
+    """Sort rows of 16 bytes: return their places in order, and which differ from the one before.
 
-    Equal rows stay in the order in which they are.
+    Equal rows stay in their order. There are millions, so one sort of numbers does it: the leading
+    bits of a row, with its place behind them. Rows with equal leading bits are compared in whole.
     """
     words, count = np.ascontiguousarray(rows).view(">u8").astype(np.uint64), len(rows)
-    room = np.uint64(count.bit_length())
-    packed = words[:, 0] >> room << room | np.arange(count, dtype=np.uint64)
+    width = np.uint64(count.bit_length())  # of a place
+    packed = words[:, 0] >> width << width | np.arange(count, dtype=np.uint64)
     packed.sort()
-    order = (packed & ((np.uint64(1) << room) - np.uint64(1))).astype(np.intp)
-    packed >>= room
+    order = (packed & ((np.uint64(1) << width) - np.uint64(1))).astype(np.intp)
+    packed >>= width
     is_new = np.ones(count, np.bool_)
     alike = np.flatnonzero(packed[1:] == packed[:-1])
     if len(alike):
@@ -143,6 +143,6 @@ def in_order(rows: _Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
 
 
 def first_of_each(rows: _Rows) -> NDArray[np.intp]:
-    """Give the place of the first of all equal rows, in the order of their bytes."""
+    """Return the places of the first of all equal rows, in the order of their bytes."""
     order, is_new = in_order(rows)
     return order[is_new]

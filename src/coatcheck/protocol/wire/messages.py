@@ -1,8 +1,8 @@
-"""Messages: what is inside the seals, as fixed-size records.
+"""Byte layouts inside the seals: reports, answers and letters.
 
-Reports and answers between a person and the server, letters between two persons. Only who can
-open a seal has a use for this file; the shuffler and the board cannot import it. Bulk reading
-goes through numpy. SPEC section 8.
+Reports and answers travel between a person and the server, letters between two people. The
+shuffler and the board open none of these seals and cannot import this file. The server reads many
+reports at once. SPEC section 8.
 """
 
 import struct
@@ -36,7 +36,7 @@ COUNTER_LIMIT: Final = 2**53 - 1
 
 @dataclass(frozen=True)
 class PayloadFormat:
-    """How a randomizer's report is written: each coordinate an offset in as few bytes as fit.
+    """How a randomizer's report is written: each coordinate as an offset in the fewest bytes.
 
     Coordinate j of a report, an integer from low[j] to high[j], is written as report[j] - low[j],
     unsigned and big-endian, in the least number of bytes that holds high[j] - low[j].
@@ -69,7 +69,7 @@ class PayloadFormat:
         for value, low, high, width in zip(report, self.low, self.high, self.widths, strict=True):
             if not low <= value <= high:
                 raise Misuse(
-                    f"a report's coordinate lies from {low} to {high}, this one is {value}"
+                    f"a coordinate of this report must be from {low} to {high}, got {value}"
                 )
             parts.append((int(value) - low).to_bytes(width, "big"))
         return b"".join(parts)
@@ -94,10 +94,10 @@ def encode_report(
 ) -> bytes:
     """Write a report: version, group, one-time keys, payload, note."""
     of = round_.terms.groups[group]
-    if (len(contact), len(payload)) != (round_.suite.contact_size, of.payload_size):
-        raise Misuse("the keys or the payload do not have the sizes of the terms")
-    if len(note) != of.note_size:
-        raise Misuse(f"notes of this group have {of.note_size} bytes, this one has {len(note)}")
+    sizes = {"contact": round_.suite.contact_size, "payload": of.payload_size, "note": of.note_size}
+    for (name, size), part in zip(sizes.items(), (contact, payload, note), strict=True):
+        if len(part) != size:
+            raise Misuse(f"a {name} of this group has {size} bytes, this one has {len(part)}")
     return bytes((VERSION, group)) + contact + payload + note
 
 
@@ -112,7 +112,7 @@ class ReportTable:
 
     @classmethod
     def read(cls, plaintexts: Sequence[bytes], round_: Round, group: int) -> "ReportTable":
-        """Read opened reports at once; those of another version or group are marked."""
+        """Read opened reports at once; `well_formed` marks those of this version and group."""
         size = round_.report_size(group)
         rows = np.frombuffer(b"".join(plaintexts), dtype=np.uint8).reshape(-1, size)
         keys = REPORT_HEAD + round_.suite.contact_size
@@ -132,10 +132,10 @@ class Partner:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a person gets: their own values and values told to all, or partners, or nothing.
+    """What a person gets: their own values and values for everybody, or partners, or nothing.
 
     Attributes:
-        partners: whom the answer names; with candidates, those of the first pass.
+        partners: the people whom the answer names; with candidates, those of the first pass.
         second: the candidates for the second pass, if the task gives any.
     """
 
@@ -148,7 +148,7 @@ class Answer:
 def answer_heads(
     kinds: NDArray[np.int64], counts: NDArray[np.int64], later: NDArray[np.int64] | int
 ) -> NDArray[np.uint8]:
-    """Write the heads of many answers, (n, 8); `later` is how many are shared or second."""
+    """Write the heads of many answers, (n, 8); `later` counts shared values or second partners."""
     if counts.max(initial=0) > COUNT_LIMIT or np.max(later, initial=0) > COUNT_LIMIT:
         raise Misuse(f"an answer holds at most {COUNT_LIMIT} numbers or partners")
     heads = np.zeros(len(kinds), dtype=_ANSWER_HEADS)
@@ -161,20 +161,22 @@ def decode_answer(raw: bytes, round_: Round) -> Answer:
     """Read an answer strictly: version, counts, and zeros to the end."""
     kind, count, shared = _ANSWER.unpack(raw)
     if kind not in {VALUES, PARTNERS, LOCATED}:
-        raise Malformed("this answer is of another version")
+        raise Malformed("this answer has another version")
     if kind == VALUES:
         end = ANSWER_HEAD + 8 * (count + shared)
         _check_padding(raw, end)
         numbers = struct.unpack_from(f">{count + shared}d", raw, ANSWER_HEAD)
         return Answer(numbers[:count], numbers[count:])
     if shared > count or not count:
-        raise Malformed("this answer is of another version")
+        raise Malformed("this answer has another version")
     partners = []
     end = ANSWER_HEAD
     for _ in range(count):
         at = end
         if at >= len(raw) or raw[at] >= len(round_.terms.groups):
-            raise Malformed("this answer is cut off, or names a group that the round has not")
+            raise Malformed(
+                "this answer is truncated, or names a group that the round does not have"
+            )
         keys = at + 1 + round_.suite.contact_size
         end = keys + (round_.terms.groups[raw[at]].payload_size if kind == LOCATED else 0)
         partners.append(Partner(raw[at], raw[at + 1 : keys], raw[keys:end]))
@@ -185,12 +187,12 @@ def decode_answer(raw: bytes, round_: Round) -> Answer:
 
 def _check_padding(raw: bytes, end: int) -> None:
     if end > len(raw) or any(raw[end:]):
-        raise Malformed("this answer is cut off, or is not padded with zeros")
+        raise Malformed("this answer is truncated or not padded with zeros")
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter as its reader gets it: who wrote it, its number among theirs, and the text."""
+    """A letter as its reader gets it: sender, number among the sender's letters, and text."""
 
     sender: Contact
     counter: int
@@ -205,54 +207,57 @@ def encode_letter(
     round_: Round, *, sender: KeyPairs, recipient: bytes, counter: int, body: bytes
 ) -> bytes:
     """Write a letter with its signature inside, bound to round, sender, recipient and counter."""
-    room = round_.terms.letter_size
-    if len(body) > room:
-        raise Misuse(f"a letter of this round has at most {room} bytes, this one has {len(body)}")
+    most = round_.terms.letter_size
+    if len(body) > most:
+        raise Misuse(f"a letter of this round has at most {most} bytes, this one has {len(body)}")
     if not 0 <= counter <= COUNTER_LIMIT:
-        raise Misuse(f"counters of letters go from 0 to {COUNTER_LIMIT}, this one is {counter}")
-    rest = struct.pack(">QH", counter, len(body)) + body.ljust(room, b"\0")
+        raise Misuse(f"a letter's counter must be from 0 to {COUNTER_LIMIT}, got {counter}")
+    rest = struct.pack(">QH", counter, len(body)) + body.ljust(most, b"\0")
     text = _signed_letter(round_, sender=sender.address, recipient=recipient, rest=rest)
     return bytes((VERSION,)) + sender.contact_raw + rest + sender.signing.sign(text)
 
 
 def decode_letter(raw: bytes, round_: Round, *, recipient: bytes) -> Letter:
     """Read a letter and check that its sender wrote it for this recipient in this round."""
-    room, size = round_.terms.letter_size, round_.suite.contact_size
-    if len(raw) != LETTER_FIXED + size + room or raw[0] != VERSION:
-        raise Malformed("this letter is of another version or size")
+    most, size = round_.terms.letter_size, round_.suite.contact_size
+    if len(raw) != LETTER_FIXED + size + most or raw[0] != VERSION:
+        raise Malformed("this letter has another version or size")
     sender = Contact.decode(round_.suite, raw[1 : 1 + size])
     rest, signature = raw[1 + size : -SIGNATURE_SIZE], raw[-SIGNATURE_SIZE:]
     text = _signed_letter(round_, sender=sender.address, recipient=recipient, rest=rest)
     sender.verifying.check(signature, text)
     counter, length = struct.unpack_from(">QH", rest)
-    if length > room or any(rest[10 + length :]):
+    if length > most or any(rest[10 + length :]):
         raise Malformed("this letter is not padded with zeros")
     if counter > COUNTER_LIMIT:
-        # Read, it would be remembered in the ticket, which could then not be read again.
-        raise Malformed(
-            "this letter has a counter that no ticket holds: ask its sender for another"
-        )
+        # The ticket remembers counters, and could not be read again with this one (S8.6).
+        raise Malformed("this letter's counter is too large: ask its sender for another letter")
     return Letter(sender, counter, rest[10 : 10 + length])
 
 
 def least_sizes(
     task: "Task", randomizers: Sequence["Randomizer"], *, suite: Suite
 ) -> list[tuple[int, int]]:
-    """Compute for each group the bytes of a report, and the most that an answer can take."""
+    """Return for each group the bytes of a payload, and the most that an answer can take."""
     for randomizer in randomizers:
         if not randomizer.exact:
-            raise Refused(f"{randomizer.name} computes in floats: its reports have no fixed size")
-    payloads = [PayloadFormat.between(one.low, one.high).size for one in randomizers]
-    found = tuple(randomizer.domain.dimension for randomizer in randomizers)
-    asked = tuple(getattr(task, "dimensions", found))
-    if asked != found:
+            raise Refused(
+                f"{randomizer.name} computes in floats, so its reports have no fixed size: choose"
+                " an exact mechanism"
+            )
+    payloads = [
+        PayloadFormat.between(randomizer.low, randomizer.high).size for randomizer in randomizers
+    ]
+    dimensions = tuple(randomizer.domain.dimension for randomizer in randomizers)
+    expected = tuple(getattr(task, "dimensions", dimensions))
+    if expected != dimensions:
         raise Refused(
-            f"task {task.name} takes {_each(asked)} per person, the domains have {_each(found)}:"
-            " choose domains that fit"
+            f"task {task.name} takes {_each(expected)} per person, the domains have"
+            f" {_each(dimensions)}: choose domains that fit"
         )
-    rooms = task.answer_size(found)
+    sizes = task.answer_size(dimensions)
     partner = 1 + suite.contact_size + max(payloads)
-    answers = [ANSWER_HEAD + max(8 * room.numbers, room.references * partner) for room in rooms]
+    answers = [ANSWER_HEAD + max(8 * size.numbers, size.references * partner) for size in sizes]
     return list(zip(payloads, answers, strict=True))
 
 

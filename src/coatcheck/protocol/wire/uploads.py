@@ -1,8 +1,12 @@
-"""Parcels: what travels sealed, and the few bytes outside the seals.
+"""Byte layouts between a person and a shuffler, the tallies of a batch, and traps.
 
-Uploads and registrations between a person and a shuffler, and the tallies that go with a batch.
-Everything here can be read without a key, and says nothing about what is inside: the shuffler
-works with this file and cannot import what decodes reports. SPEC section 7.
+A trap is random bytes under the layers of the shufflers up to one of them, sent beside the report
+in random order. That shuffler has its commitment from the person directly. A shuffler that drops
+or replaces reports loses traps as often, and the count shows it; the theorem and its proof are in
+docs/explanation/a-crowd-that-is-counted.md.
+
+Everything here can be read without a key and says nothing about what is sealed inside: the
+shuffler works with this file and cannot import what decodes reports. SPEC sections 7 and 10.
 """
 
 import hashlib
@@ -20,38 +24,37 @@ from coatcheck.protocol.log.merkle import Tree
 from coatcheck.protocol.terms import DIGEST_SIZE, UPLOAD_HEAD, Round
 from coatcheck.protocol.wire.encoding import Layout
 
-# HOUSE-DOC protocol.traps: 'Traps: how a later shuffler of a cascade counts the people behind a batch.\n\nA trap is random bytes under the layers of the shufflers up to one of them, handed in beside the\nreport, in random order. That shuffler knows its commitment from the person directly. Whoever drops\nreports on the way drops traps as often, and the count shows it. Sees no report. SPEC section 10;\nthe theorem and its proof are in docs/explanation/a-crowd-that-is-counted.md.\n'
 _LABEL: Final = b"coatcheck/v1/trap\0"
 _EXACT: Final = 1 << 16
-"""Traps lost up to which the slack is exact; the exact sum takes minutes where it is millions."""
+"""The most lost traps for which the slack is exact: for millions the exact sum takes minutes."""
 
 
 def commitment(trap: bytes, *, digest: bytes, group: int, hop: int) -> bytes:
-    """Give what a person registers of a trap: it says nothing about the trap's bytes."""
+    """Return the commitment that a person registers: it says nothing about the trap's bytes."""
     return committing(digest=digest, group=group, hop=hop)(trap)
 
 
 def committing(*, digest: bytes, group: int, hop: int) -> Callable[[bytes], bytes]:
-    """Give what makes commitments of a group and hop: with many, what they share is hashed once."""
-    begun = hashlib.sha256(_LABEL + bytes((hop, group)) + digest)
+    """Return a function that makes commitments of a group and hop and hashes their head once."""
+    head = hashlib.sha256(_LABEL + bytes((hop, group)) + digest)
 
-    def made(trap: bytes) -> bytes:
-        found = begun.copy()
-        found.update(trap)
-        return found.digest()
+    def commit(trap: bytes) -> bytes:
+        hashed = head.copy()
+        hashed.update(trap)
+        return hashed.digest()
 
-    return made
+    return commit
 
 
 @lru_cache(maxsize=64)
 def slack(lost: int, delta: float) -> int:
-    """Bound how many reports fewer than traps can have arrived when so many traps were lost.
+    """Bound how many fewer reports than traps can have arrived if `lost` traps are missing.
 
     U(lost) - 2 lost, where U(j) is the largest m with P(Bin(m, 1/2) <= j) > delta, in integers. For
     very many lost traps it is Hoeffding's bound on the same number, which is larger.
     """
     if not 0 < delta < 0.5:
-        raise Misuse(f"the chance of a wrong count lies between 0 and 1/2, not at {delta!r}")
+        raise Misuse(f"`trap_delta` must be between 0 and 1/2, got {delta!r}")
     if lost > _EXACT:
         nats = log(1 / delta)
         return ceil((nats + sqrt(nats * nats + 4 * lost * nats)) * (1 + 1e-12))
@@ -66,7 +69,7 @@ def slack(lost: int, delta: float) -> int:
 
 
 def people(*, counted: int, registered: int, delta: float) -> int:
-    """Give how many people's reports a batch holds at least, by the traps that were counted in it.
+    """Return how many people's reports a batch holds at least, by the traps counted in it (S10.55).
 
     *Guarantee:* fewer reports of registered, honest people arrived than this, less those traps of
     corrupted people that were counted, with a chance of at most `delta`.
@@ -80,8 +83,8 @@ _REGISTRATION: Final = Layout("registration", ">BBBx32s32s")
 
 REASONS: Final = (
     "unpeeled",  # a shuffler could not open its layer
-    "repeated",  # a shuffler met the same bytes twice
-    "trap",  # a shuffler met a trap that was registered with it
+    "repeated",  # a shuffler had the same bytes before
+    "trap",  # a trap that was registered with the shuffler
     "unopened",  # the server could not open the report
     "malformed",  # the report's version, group or padding is wrong
     "bad-key",  # the one-time keys are of small order or not canonical
@@ -92,7 +95,7 @@ REASONS: Final = (
 
 @dataclass(frozen=True)
 class Tally:
-    """How many reports of a group came in, and how many were dropped for each reason."""
+    """How many reports of a group arrived, and how many were dropped, by reason."""
 
     received: int
     dropped: tuple[int, ...] = field(default=(0,) * len(REASONS))
@@ -125,20 +128,20 @@ def encode_tallies(tallies: Sequence[Tally]) -> bytes:
 
 
 def decode_tallies(raw: bytes, groups: int) -> tuple[Tally, ...]:
-    """Read one tally per group; one that drops more than came in is malformed."""
+    """Read one tally per group, strictly (S7.12)."""
     if len(raw) != groups * TALLY_SIZE:
-        raise Malformed("the tallies of the groups are cut off")
+        raise Malformed("the tallies of the groups are truncated")
     tallies = tuple(Tally(row[0], row[1:]) for row in _TALLY.iter_unpack(raw))
     if any(tally.kept < 0 for tally in tallies):
-        raise Malformed("a tally drops more reports than came in")
+        raise Malformed("a tally drops more reports than it received")
     return tallies
 
 
 class Upload(Struct, frozen=True):
-    """What a person hands to the first shuffler.
+    """What a client sends to the first shuffler.
 
     Attributes:
-        token: the hash of the token that came with it, if one is asked for.
+        token: the hash of the token that came with it, if admission needs one.
     """
 
     group: int
@@ -160,23 +163,25 @@ class Upload(Struct, frozen=True):
         suite, group, digest, upload = _UPLOAD.unpack(raw)
         if digest != round_.digest:
             raise Malformed("this upload is for other terms than this round's")
-        if suite != round_.suite.number or group >= len(round_.terms.groups):
-            raise Malformed("this upload names a suite or a group that the round does not have")
+        if suite != round_.suite.number:
+            raise Malformed("this upload has another suite than the round")
+        if group >= len(round_.terms.groups):
+            raise Malformed("this upload is for a group that the round does not have")
         if len(raw) != round_.upload_sizes[group]:
             raise Malformed(
                 f"uploads of this group have {round_.upload_sizes[group]} bytes,"
                 f" this one has {len(raw)}"
             )
-        # The round's own bytes, not a copy per upload: whoever looks them up finds them at once.
+        # The round's own bytes object, not a copy per upload, so that comparing digests is fast.
         return cls(group, round_.digest, upload, raw[UPLOAD_HEAD:])
 
     def items(self, round_: Round) -> dict[bytes, bytes]:
-        """Give the report and the traps by their ids, in the order in which they were handed in."""
+        """Return the report and the traps by their ids, in the order of the upload."""
         return items_of(self.id, self.body, round_)
 
 
 def items_of(upload: bytes, body: bytes, round_: Round) -> dict[bytes, bytes]:
-    """Cut the body of an upload into items; with several, their place is part of their ids."""
+    """Cut the body of an upload into items; with several, an id ends with the item's place."""
     count = len(round_.terms.shufflers)
     size = len(body) // count
     names = [upload] if count == 1 else [upload + bytes((place,)) for place in range(count)]
@@ -184,10 +189,10 @@ def items_of(upload: bytes, body: bytes, round_: Round) -> dict[bytes, bytes]:
 
 
 class Registration(Struct, frozen=True):
-    """What a person tells a later shuffler of a trap, before the upload.
+    """What a client sends to a later shuffler, before the upload.
 
     Attributes:
-        commitment: the hash by which the shuffler knows the trap once it meets it.
+        commitment: the hash by which the shuffler recognizes the trap.
     """
 
     hop: int
@@ -201,7 +206,7 @@ class Registration(Struct, frozen=True):
 
     @property
     def held(self) -> Upload:
-        """What the shuffler holds of it, in the form of an upload."""
+        """The registration in the form of an upload, as the shuffler holds it."""
         return Upload(self.group, self.digest, self.commitment[:ID_SIZE], self.commitment)
 
     @classmethod
@@ -211,24 +216,24 @@ class Registration(Struct, frozen=True):
             raise Malformed(
                 f"a registration has {_REGISTRATION.size} bytes, this one has {len(raw)}"
             )
-        found = cls(*_REGISTRATION.unpack(raw))
-        if found.digest != round_.digest:
+        registration = cls(*_REGISTRATION.unpack(raw))
+        if registration.digest != round_.digest:
             raise Malformed("this registration is for other terms than this round's")
-        if found.hop != hop or found.group >= len(round_.terms.groups):
-            raise Malformed(
-                "this registration is for another shuffler or a group that is not there"
-            )
-        return found
+        if registration.hop != hop:
+            raise Malformed(f"this registration is for hop {registration.hop}, not for hop {hop}")
+        if registration.group >= len(round_.terms.groups):
+            raise Malformed("this registration is for a group that the round does not have")
+        return registration
 
 
 def tree_of(groups: Iterable[Iterable[bytes]]) -> Tree:
-    """Make the tree over the items or entries of groups: a leaf is a group's number and one."""
+    """Return the tree over items or entries of groups: a leaf is a group's number and an item."""
     numbered = ((bytes((number,)), group) for number, group in enumerate(groups))
-    return Tree(prefix + one for prefix, group in numbered for one in group)
+    return Tree(prefix + item for prefix, group in numbered for item in group)
 
 
 def content_id(item: bytes) -> bytes:
-    """Name an item by its content, where no upload id travels with it."""
+    """Return the id of an item by its content, for batches, which have no upload ids (S10.28)."""
     return hashlib.sha256(b"coatcheck/v1/item\0" + item).digest()[:ID_SIZE]
 
 

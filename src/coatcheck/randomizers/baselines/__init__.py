@@ -1,8 +1,8 @@
-"""FAMILY: mechanisms to compare with, as the paper has them; services accept none of them.
+"""Mechanisms for comparison only, as in the paper; services reject all of them.
 
-All draw floats (`exact` is False) but the published Minkowski response. `coatcheck compare`, the
-study and the benchmarks use them; `choose` offers PrivUnit alone, where no exact mechanism is
-asked for.
+They draw floats (`exact` is False), except for the published Minkowski response. `coatcheck
+compare`, the study and the benchmarks use them. The rest of the package loads them only when a user
+names one, with one exception: for unbiased estimates `choose` considers PrivUnit, unless `exact`.
 """
 
 import math
@@ -41,15 +41,15 @@ BASELINES: Final[tuple[type[InverseTransform], ...]] = (
 
 
 def published_minkowski(*, domain: Box | Ball, epsilon: float) -> MinkowskiResponse:
-    """Return Minkowski response as the paper's experiments have it.
+    """Return Minkowski response as in the paper's experiments.
 
-    Unbiased, with the radius in (0, 1] that has the least squared error at 0. The paper's formulas
+    It is unbiased, with the radius in (0, 1] of the least squared error at 0. The paper's formulas
     for the radius are misprinted and not used.
     """
 
     def error(log_radius: float) -> float:
-        made = MinkowskiResponse(domain=domain, epsilon=epsilon, radius=math.exp(log_radius))
-        return made.squared_error(np.zeros(domain.dimension))
+        mechanism = MinkowskiResponse(domain=domain, epsilon=epsilon, radius=math.exp(log_radius))
+        return mechanism.squared_error(np.zeros(domain.dimension))
 
     radius = math.exp(least(error, -12.0, 0.0, looks=25))
     return MinkowskiResponse(domain=domain, epsilon=epsilon, radius=radius, decode="unbiased")

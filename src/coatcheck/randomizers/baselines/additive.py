@@ -1,9 +1,9 @@
-"""The paper's baselines that add noise: Laplace, planar Laplace, staircase and square wave.
+"""Baselines of the paper that add noise: Laplace, planar Laplace, staircase and square wave.
 
 Reports are floats in the frame where the domain is the unit l_p ball; densities are with respect
-to volume in that frame. The error of the unbiased estimate is the noise itself and depends on no
-value. Appendix "mechanisms" of the paper; sensitivities are those of the domain, not the 4 and
-2√2 of the square alone.
+to volume in that frame. The error of the unbiased estimate is the noise itself and does not depend
+on the value. Appendix "mechanisms" of the paper; sensitivities are those of the domain, not the
+4 and 2√2 of the square alone.
 """
 
 import math
@@ -38,7 +38,7 @@ class Additive(InverseTransform):
 
     @abstractmethod
     def _noise(self, uniforms: Floats) -> Floats:
-        """Return the noise that belongs to these uniforms."""
+        """Return the noise for these uniforms."""
 
     @property
     @abstractmethod
@@ -59,14 +59,14 @@ class Additive(InverseTransform):
 
     @property
     def _even_scale(self) -> float | None:
-        """Return the scale of the axes if they are all alike."""
+        """Return the scale of the axes if all have the same."""
         scale = self.domain.scale
         return float(scale[0]) if (scale == scale[0]).all() else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(Additive):
-    """Independent Laplace noise on every coordinate, as wide as the l1 diameter asks for."""
+    """Independent Laplace noise on every coordinate, as wide as the l1 diameter requires."""
 
     name: ClassVar[str] = "laplace"
 
@@ -78,7 +78,7 @@ class Laplace(Additive):
 
     @property
     def law(self) -> Ratios | AnyLdp:
-        """Return the law of noise per coordinate; on a ball of several, only that it is ε-LDP."""
+        """Return the law of noise per coordinate; on a ball of several dimensions, only the ε."""
         d = self.domain.dimension
         if d > 1 and self.domain.p < math.inf:
             return AnyLdp(epsilon=self.epsilon)
@@ -129,7 +129,7 @@ class PlanarLaplace(Additive):
 
     @property
     def law(self) -> Ratios | AnyLdp:
-        """Return the law of the ball that holds the domain."""
+        """Return the law of the ball around the domain."""
         return noise_laws.planar_laplace(self.epsilon, dimension=self.domain.dimension)
 
     @cached_property
@@ -189,7 +189,7 @@ class Staircase(Additive):
 
     @property
     def ledge(self) -> float:
-        """Return γ = 1/(1 + e^(ε/2)), the part of a step that lies on the higher level."""
+        """Return γ = 1/(1 + e^(ε/2)), the part of a step on the higher level."""
         return 1 / (1 + math.exp(self._share / 2))
 
     @property
@@ -256,7 +256,8 @@ class SquareWave(InverseTransform):
     """A wave of one width around every coordinate, or anywhere in reach (Li et al. 2020).
 
     Each coordinate spends ε/d. The wave's half width b of the original, on [0, 1], is r = 2b on
-    [-1, 1]. The original is read as a histogram; here a single report is, so it is debiased.
+    [-1, 1]. The original decodes a batch into a histogram; here each report is decoded by itself,
+    so its bias is removed.
     """
 
     name: ClassVar[str] = "square-wave"
@@ -289,7 +290,7 @@ class SquareWave(InverseTransform):
         return min(product, any_ldp_variation(self.epsilon))
 
     def _report(self, places: Floats, uniforms: Floats) -> Floats:
-        # One uniform decides and, stretched, places: below β it is the wave's.
+        # One uniform chooses the branch (the wave below β) and, stretched, the place in it.
         beta, radius = self.mixing, self.radius
         near = places + radius * (2 * uniforms / beta - 1)
         miss = max(1 - beta, np.finfo(np.float64).tiny)

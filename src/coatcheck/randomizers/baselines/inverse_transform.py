@@ -1,10 +1,10 @@
-"""What the baselines share: one map from a place and some uniforms to a float report.
+"""Base of the baselines: a map from a place and some uniforms to a float report.
 
-`InverseTransform` is all of them, `Lifted` those that lean towards a unit vector. The map is the
-inverse of the mechanism's distribution, so nothing is drawn twice and the work does not depend on
-the value. It serves reports (on random uniforms) and the predicted error (on evenly spread ones).
-Floats leak through their last bits (Mironov 2012), hence `exact` is False and the services refuse
-these mechanisms: they are here to be compared with.
+`InverseTransform` is the base of all, `Lifted` of those that lean towards a unit vector. The map is
+the inverse of the mechanism's distribution, so nothing is drawn twice and the work does not depend
+on the value. It draws reports (from random uniforms) and predicts errors (from evenly spread
+uniforms). Floats leak through their last bits (Mironov 2012), so `exact` is False and services
+reject these mechanisms: they are for comparison only.
 """
 
 import math
@@ -142,19 +142,19 @@ class Lifted(InverseTransform):
 
     @abstractmethod
     def _share_above(self, threshold: float) -> float:
-        """Return q, how likely noise that leans nowhere has a component of at least γ >= 0."""
+        """Return q, the probability that uniform noise has a component of at least γ >= 0."""
 
     @abstractmethod
     def _mean_above(self, threshold: float) -> float:
-        """Return the mean component of such noise, counting only what is above γ."""
+        """Return the mean component of such noise, counted only above γ."""
 
     @abstractmethod
     def _square_above(self, threshold: float) -> float:
-        """Return the mean squared component of such noise, counting only what is above γ."""
+        """Return the mean squared component of such noise, counted only above γ."""
 
     @abstractmethod
     def _component(self, share: Floats) -> Floats:
-        """Return the component that this share of such noise exceeds."""
+        """Return the component that such noise exceeds with this probability."""
 
     @abstractmethod
     def _across(self, components: Floats, uniforms: Floats) -> Floats:
@@ -239,7 +239,7 @@ class Lifted(InverseTransform):
         return np.clip(np.rint(vectors * GRAIN), -self._reach, self._reach).astype(np.int64)
 
     def _lean(self, lifted: Floats, uniforms: Floats) -> Floats:
-        # One uniform decides and, stretched, tells the component: below p it is above γ.
+        # One uniform chooses the branch (above γ if below p) and, stretched, the component.
         share, p, coin = self._share_above(self.threshold), self.chance, uniforms[:, 0]
         miss = max(1 - p, np.finfo(np.float64).tiny)
         exceeded = np.where(coin < p, share * coin / p, share + (1 - share) * (coin - p) / miss)
@@ -253,14 +253,14 @@ class Lifted(InverseTransform):
         mirrored: Floats = upright - share_along[:, None] * normal
         return mirrored
 
-    # -- reading and predicting
+    # -- decoding and predicting
 
     def _frame(self, reports: Any) -> Floats:
         framed: Floats = reports / GRAIN
         return framed
 
     def _decode(self, reports: Floats, how: Decode) -> Floats:
-        """Read V/m; `project` takes the place nearest to that, as V itself is no place."""
+        """Decode as V/m; `project` takes the place of the domain nearest to that."""
         places = reports[:, :-1] * (self._half_diameter / self.strength)
         return places if how == "unbiased" else self._ball.project(places)
 

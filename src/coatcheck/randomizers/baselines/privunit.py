@@ -1,10 +1,10 @@
-"""PrivUnit and its kin PrivUnitG and PrivHS, all on the lifted value.
+"""PrivUnit and the related PrivUnitG and PrivHS, all on the lifted value.
 
 PrivUnit (Bhowmick et al. 2018) reports a unit vector in the cap around the lifted value with
 probability p, else outside. It is ε-LDP if and only if p/q <= e^ε (1-p)/(1-q), with q the cap's
-share of the sphere; `conditions="exact"` spends all of that and picks the cap that leans most.
-The authors proved two sufficient conditions, which the paper's figures are of: 7 to 30 % more
-error.
+share of the sphere; `conditions="exact"` spends all of that and takes the cap that leans most.
+The authors proved two sufficient conditions, which have 7 to 30 % more error; the paper's figures
+use those.
 """
 
 import math
@@ -34,9 +34,11 @@ class PrivUnit(OnSphere):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.conditions not in CONDITIONS:
-            raise Misuse(f"conditions are {' | '.join(CONDITIONS)}, got {self.conditions!r}")
+            raise Misuse(f"`conditions` must be {' | '.join(CONDITIONS)}, got {self.conditions!r}")
         if self.conditions == "bhowmick" and self.width < 3:
-            raise Misuse("Bhowmick's conditions need two dimensions or more; use the exact ratio")
+            raise Misuse(
+                'Bhowmick\'s conditions need two dimensions or more; use `conditions="exact"`'
+            )
 
     @property
     def threshold(self) -> float:
@@ -87,8 +89,8 @@ class PrivUnit(OnSphere):
 class PrivUnitG(Lifted):
     """PrivUnit with a Gaussian vector in the place of the sphere (Asi et al. 2022).
 
-    Simpler to analyze in high dimensions and nearly as good there. In two it is worse than
-    PrivUnit from ε = 3 on, because the length of the report is noise too.
+    It is simpler to analyse in high dimensions and nearly as good there. In two dimensions it is
+    worse than PrivUnit from ε = 3 on, because the length of the report is noise too.
     """
 
     name: ClassVar[str] = "privunitg"

@@ -14,12 +14,12 @@ from typing import BinaryIO, Final, TypeVar, cast
 from coatcheck.errors import Error, Refused
 from coatcheck.protocol.agreement import (
     SignedTerms,
-    check_entry,
+    check_own_entry,
     read_signed,
     verify_signatures,
     write_signed,
 )
-from coatcheck.protocol.board import Board, Crowded, NotShown, Source
+from coatcheck.protocol.board import Board, LetterLimitReached, NotShown, PageSource
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.log.merkle import KeyValueStore, TileCache
 from coatcheck.protocol.terms import Round, read_terms
@@ -118,7 +118,9 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """Return what the board has of a round."""
         round_ = await self.find_round(digest)
         record = await self.read(lambda log: log.record(round_.digest))
-        shown, letters = (False, 0) if record is None else (record.end is not None, record.letters)
+        shown, letters = (
+            (False, 0) if record is None else (record.outcome is not None, record.letters)
+        )
         return BoardRoundStatus(
             round=round_.terms.round, digest=digest, shown=shown, letters=letters
         )
@@ -135,7 +137,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             )
         if not self.keyring.has(round_.terms.board.verifying):
             raise Problem("refused", "the terms name the key of another board")
-        check_entry(round_.terms.board, url=self.url)
+        check_own_entry(round_.terms.board, url=self.url)
         await self.write(self.store.admit, round_.digest, write_signed(body))
         self._know(round_)
         clock.reach("board.admitted")
@@ -152,7 +154,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             await spool_delivery(
                 wire, digest=round_.digest, sender=sender, limit=limit, into=cast("BinaryIO", file)
             )
-            await self._publish(round_, cast("Source", file))
+            await self._publish(round_, cast("PageSource", file))
         return Nothing()
 
     async def take_end(self, digest: Digest, wire: Wire) -> Nothing:
@@ -162,7 +164,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         await self._publish(round_, io.BytesIO(await read_body(scope, receive, limit=limit)))
         return Nothing()
 
-    async def _publish(self, round_: Round, source: Source) -> None:
+    async def _publish(self, round_: Round, source: PageSource) -> None:
         """Verify and stage an outcome, then append its heading; one outcome after the other."""
         self.leadership.check()
         async with self._ending:
@@ -233,7 +235,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """Append something to the log, and return its place there."""
         self.leadership.check()
         result = await self.commits.add((round_, kind, raw))
-        if isinstance(result, Crowded):
+        if isinstance(result, LetterLimitReached):
             detail = "this address has reached the round's limit of letters; no more are accepted"
             raise Problem("refused", f"{detail} for it")
         if isinstance(result, NotShown):
@@ -277,13 +279,13 @@ class BoardService(Service[BoardSettings, BoardStore]):
     def _board(self, values: KeyValueStore, cache: TileCache | None = None) -> Board:
         # No cache while writing: a transaction that fails takes its tiles back.
         each = self.settings.letters_each
-        return Board(sign=self._sign, check=_check, letters_each=each, shelf=values, cache=cache)
+        return Board(sign=self._sign, check=_check, letters_each=each, store=values, cache=cache)
 
     def load_seen(self) -> None:
         """Sign a checkpoint of what is on the disk."""
         self.seen = self.look(lambda log: Seen(len(log), log.checkpoint()))
 
-    def stage(self, round_: Round, source: Source) -> Heading:
+    def stage(self, round_: Round, source: PageSource) -> Heading:
         """Verify an outcome, and store its entries where no request reads them yet."""
         with self.store.staging(self.leadership.fence) as values:
             return self._board(values).stage(source, round_)

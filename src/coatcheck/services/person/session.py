@@ -31,7 +31,7 @@ from coatcheck.protocol import client, privacy_pass
 from coatcheck.protocol.agreement import SignedTerms, Trust, TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
 from coatcheck.protocol.log.verification import VerifiedBulletin
-from coatcheck.protocol.outcomes import check_owed, still_due
+from coatcheck.protocol.outcomes import check_not_overdue, pending_text
 from coatcheck.protocol.terms import PrivacyPass, Round, Tokens
 from coatcheck.protocol.ticket import Ticket, keep_receipt, keep_registered
 from coatcheck.protocol.wire.bulletins import Heading, posting_size
@@ -310,10 +310,10 @@ class Session:
         try:
             return await fetch()
         except Absent:
-            check_owed(self.round, now=now)
+            check_not_overdue(self.round, now=now)
         except Unavailable as error:
             reason = f" ({error})"
-        raise Unavailable(f"{still_due(self.round, now=now)}{reason}")
+        raise Unavailable(f"{pending_text(self.round, now=now)}{reason}")
 
     # -- write and read letters
 

@@ -21,11 +21,11 @@ from coatcheck.protocol.agreement import propose, read_signed, verify_signatures
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.keys import SigningKey
 from coatcheck.protocol.log.merkle import HASH_SIZE, leaf_hash, root_over
-from coatcheck.protocol.outcomes import FEW_REPORTS, OPERATOR, is_short, unheard
+from coatcheck.protocol.outcomes import FEW_REPORTS, OPERATOR, is_short, outcome_without_batch
 from coatcheck.protocol.server import (
     NOWHERE,
+    entry_places,
     open_part,
-    places,
     refusal,
     seal_entries,
     write_answers,
@@ -373,7 +373,7 @@ class Answering:
         names = [column(self._crate, self._round, one, 0) for one in self._sources]
         groups = [one.group for one in self._sources]
         firsts = np.searchsorted(groups, np.arange(len(self._manifest.tallies) + 1))
-        found = places([np.concatenate(names[a:b]) for a, b in pairwise(firsts)])
+        found = entry_places([np.concatenate(names[a:b]) for a, b in pairwise(firsts)])
         tallies = []
         for tally, where, (a, b) in zip(
             self._manifest.tallies, found, pairwise(firsts), strict=True
@@ -549,7 +549,7 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
         end = Answering(store, settings, stored, fence).make()
     except Forgotten:
         keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
-        end = End("lose", unheard(round_, sign=keys.signing.sign, reason=OPERATOR))
+        end = End("lose", outcome_without_batch(round_, sign=keys.signing.sign, reason=OPERATOR))
     clock.reach("server.seal")
     outcome = store.answer(
         digest, end.move, end.heading, parts=end.parts, density=end.density, fence=fence
@@ -568,5 +568,8 @@ def refuse(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
     try:
         move, bulletin = "refuse", refusal(store.kept(digest, "incoming"), round_=round_, keys=keys)
     except Forgotten:
-        move, bulletin = "lose", unheard(round_, sign=keys.signing.sign, reason=OPERATOR)
+        move, bulletin = (
+            "lose",
+            outcome_without_batch(round_, sign=keys.signing.sign, reason=OPERATOR),
+        )
     return store.answer(digest, move, bulletin, fence=fence)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from coatcheck.errors import BadSignature, Forgotten, Refused, Unavailable
 from coatcheck.protocol.agreement import SignedTerms, read_signed, verify_signatures, write_signed
 from coatcheck.protocol.keys import PublicKeys
-from coatcheck.protocol.outcomes import OPERATOR, answer_due, due, unheard
+from coatcheck.protocol.outcomes import OPERATOR, answer_due, due, outcome_without_batch
 from coatcheck.protocol.state_machine import SERVER_TRANSITIONS, ServerPhase
 from coatcheck.protocol.terms import AdmissionTerms, Second, ShufflerParty, read_terms
 from coatcheck.protocol.wire.encoding import read_document
@@ -248,7 +248,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         if self.clock.now() < due(live.round, len(live.round.terms.shufflers)):
             return
         keys = self.keyring.of(live.round.terms.server.verifying)
-        await self._abandon(live, unheard(live.round, sign=keys.signing.sign))
+        await self._abandon(live, outcome_without_batch(live.round, sign=keys.signing.sign))
 
     async def _abandon(self, live: ServerLiveRound, end: bytes, *, move: str = "abandon") -> None:
         await self.write(self.store.answer, live.round.digest, move, end)
@@ -277,7 +277,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             # another one than the board has would look like two faces.
             shown = await self.shown(live)
             if not shown:
-                end = unheard(live.round, sign=keys.signing.sign, reason=OPERATOR)
+                end = outcome_without_batch(live.round, sign=keys.signing.sign, reason=OPERATOR)
                 await self._abandon(live, end, move="lose")
                 return
             mine = await asyncio.to_thread(self.store.kept, digest, "bulletin")

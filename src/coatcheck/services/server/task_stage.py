@@ -27,7 +27,7 @@ from coatcheck.protocol.wire.batches import PART, capacity_of_part
 from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.protocol.wire.messages import PayloadFormat
 from coatcheck.randomizers import CodebookResponse, Prior, Randomizer, choose, from_draft
-from coatcheck.randomizers.composed import heard, speaker
+from coatcheck.randomizers.composed import spoken_reports, without_coin
 from coatcheck.services import clock
 from coatcheck.services.settings import ServerSettings, keyring_of
 from coatcheck.services.telemetry import log, place_of
@@ -284,7 +284,7 @@ def learned(
     found: dict[str, Density] = {}
     for group, made, own in zip(round_.terms.groups, randomizers, reports, strict=True):
         try:
-            prior = Prior.learned_from([(speaker(made), heard(made, own)[1])])
+            prior = Prior.learned_from([(without_coin(made), spoken_reports(made, own)[1])])
         except Misuse:
             continue  # too few, or of a mechanism that tells no density
         if isinstance(made.domain, Box | Ball):

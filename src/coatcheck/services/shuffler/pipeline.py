@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import read_signed, verify_signatures
-from coatcheck.protocol.shuffler import RANK, Shuffler, ShufflerState, gather, rows, sift
+from coatcheck.protocol.shuffler import RANK_SIZE, Shuffler, ShufflerState, as_rows, gather, sift
 from coatcheck.protocol.state_machine import SHUFFLER_TRANSITIONS
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.batches import PART, Manifest, Part, bits_of, capacity_of_part
@@ -94,10 +94,10 @@ def peel(crate: SealedFiles, settings: ShufflerSettings, source: Source, bits: i
     else:
         sealed = _uploaded(raw, crate, role.round)
     peeled = role.peeler.peel(of.group, sealed)
-    pieces = peeled.dealt(bits)
+    pieces = peeled.shares(bits)
     clock.reach("stage.peel", alone=True)
     crate.put_pieces(of.dealt(number), [piece.tobytes() for piece in pieces])
-    crate.put(of.told(number), peeled.told.tobytes())
+    crate.put(of.told(number), peeled.ranks.tobytes())
     clock.reach("stage.peeled", alone=True)
     return np.array([len(piece) for piece in pieces], _COUNT).tobytes()
 
@@ -126,15 +126,15 @@ def collect(
     """Gather a partition from the pieces that each part dealt to it; its count and hash."""
     del settings
 
-    width = RANK + target.size
+    width = RANK_SIZE + target.size
     wanted = [(target.of.dealt(source), slot, width) for source, slot in pieces]
-    wanted.append((target.of.left(), out, RANK))
+    wanted.append((target.of.left(), out, RANK_SIZE))
     read = crate.pieces(
         RangeRequest(name, target.within, slot.at, slot.length * width)
         for name, slot, width in wanted
     )
-    *found, gone = (rows(raw, of[2]) for raw, of in zip(read, wanted, strict=True))
-    raw = gather([rows(b"", width), *found], gone)
+    *found, gone = (as_rows(raw, of[2]) for raw, of in zip(read, wanted, strict=True))
+    raw = gather([as_rows(b"", width), *found], gone)
     clock.reach("stage.gather", alone=True)
     crate.put(part_name(OUT, target.number), raw, use="batch")
     clock.reach("stage.gathered", alone=True)
@@ -147,7 +147,7 @@ def counts_of(raw: bytes) -> list[int]:
     return [int(count) for count in np.frombuffer(raw, _COUNT)]
 
 
-_TOLD: Final = RANK + ID_SIZE
+_TOLD: Final = RANK_SIZE + ID_SIZE
 
 
 class Sifting(Struct, frozen=True):
@@ -265,10 +265,10 @@ class Release:
         for group in self._groups:
             of = self._of[group]
             mine = [one for one in self._sources if one.of == of]
-            found = (rows(self._crate.get(of.told(one.number)), _TOLD) for one in mine)
+            found = (as_rows(self._crate.get(of.told(one.number)), _TOLD) for one in mine)
             known = self._store.registered(self._digest, group) if self._role.hop else b""
-            sifted = sift(self._tallies[group], found, traps=rows(known, ID_SIZE))
-            pieces = sifted.dealt(self._bits[group])
+            sifted = sift(self._tallies[group], found, traps=as_rows(known, ID_SIZE))
+            pieces = sifted.shares(self._bits[group])
             self._crate.put_pieces(of.left(), [one.tobytes() for one in pieces])
             tallies.append(sifted.tally)
             remaining.append([len(one) for one in pieces])
@@ -296,8 +296,8 @@ class Release:
         for group, size in enumerate(self._sizes):
             mine = [one for one in self._sources if one.of.group == group]
             counts = [counts_of(self._notes[_peeled(one)]) for one in mine]
-            places = [byte_ranges(one, RANK + size) for one in counts]
-            out = byte_ranges(sifting.left[group], RANK)
+            places = [byte_ranges(one, RANK_SIZE + size) for one in counts]
+            out = byte_ranges(sifting.left[group], RANK_SIZE)
             for within in range(1 << self._bits[group]):
                 done = _gathered(number) in self._notes and part_name(OUT, number) in there
                 if not done:

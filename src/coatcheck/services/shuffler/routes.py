@@ -18,14 +18,14 @@ from msgspec.structs import replace
 from coatcheck.errors import Equivocation, Malformed, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import (
     SignedTerms,
-    check_entry,
+    check_own_entry,
     countersign,
     read_signed,
     verify_signatures,
     write_signed,
 )
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.outcomes import OPERATOR, due, end_due
+from coatcheck.protocol.outcomes import OPERATOR, due, outcome_due
 from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.protocol.state_machine import SHUFFLER_TRANSITIONS, ShufflerPhase
 from coatcheck.protocol.terms import AdmissionTerms, read_terms
@@ -85,7 +85,7 @@ class Intake:
             raise _TOLD[Verdict.CLOSED]
         token = self._service.admission.admit(scope, live.round, hop=live.hop or 0)
         try:
-            upload = role.vet(raw, now=self._service.clock.now())
+            upload = role.check(raw, now=self._service.clock.now())
         except Malformed:
             raise Problem(
                 "malformed", "this is no upload or registration of this round: see its terms"
@@ -274,7 +274,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         mine = [party for party in terms.shufflers if self.keyring.has(party.verifying)]
         if len(mine) != 1:
             raise Problem("refused", "these terms name another shuffler, or this one twice")
-        check_entry(mine[0], url=self.url, admission=self.admission.terms)
+        check_own_entry(mine[0], url=self.url, admission=self.admission.terms)
         return self.keyring.of(mine[0].verifying)
 
     # -- for the operator
@@ -391,7 +391,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     async def _give_up(self, live: ShufflerLiveRound, move: str, reason: int) -> None:
         if live.role is None:
             raise Problem("closed", "the round is over already")
-        await self._move(live, move, end=live.role.end(reason))
+        await self._move(live, move, end=live.role.outcome(reason))
         clock.reach("shuffler.abandoned")
 
     async def _tell(self, live: ShufflerLiveRound) -> None:
@@ -399,7 +399,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         end = await asyncio.to_thread(self.store.kept, live.round.digest, "end")
         try:
             await self._say(live, end, to=live.round.terms.board.url)
-            if self.clock.now() < end_due(live.round):  # later it has ended the round itself
+            if self.clock.now() < outcome_due(live.round):  # later it has ended the round itself
                 with suppress(Refused):  # it has a batch, or an end already
                     await self._say(live, end, to=self._next(live))
         except Unavailable:

@@ -48,54 +48,6 @@ from coatcheck.services.web.routing import (
 )
 from coatcheck.stores.round_store import Store
 
-NOBODY: Final = ""
-_SHORTEST: Final = 16
-_NAMED: Final = re.compile(r"([a-z][a-z0-9-]{0,31})\.(\S+)")
-
-
-class Operators:
-    """The operators of a service, by the credentials in its token file.
-
-    A line of the file is `NAME.SECRET`, or just a secret. The name is the operator's and goes into
-    the log. People who take part show other tokens, which are never logged.
-    """
-
-    def __init__(self, raw: bytes) -> None:
-        lines = [line.strip() for line in raw.decode(errors="replace").splitlines()]
-        self._names = {line.encode(): _operator_name(line) for line in lines if line}
-        if len(set(self._names.values())) < len(self._names):
-            raise Misuse("the token file has two lines for one operator; give each its own NAME.")
-
-    def check(self, route: Route, scope: Scope) -> None:
-        """Reject a request without an operator's credential; log who changes something."""
-        name = self.name_of(scope)
-        if not name:
-            raise Problem("forbidden", "this needs an operator's token as a Bearer credential")
-        if route.method != "GET":
-            log.info("operator %s: %s %s", name, route.method, route.path)
-
-    def name_of(self, scope: Scope) -> str:
-        """Return the name of the operator who sent a request; `NOBODY` without a credential."""
-        kind, _, rest = header(scope, b"authorization").partition(b" ")
-        if kind.lower() != b"bearer":
-            return NOBODY
-        sender, credential = NOBODY, rest.strip()
-        for token, name in self._names.items():  # all of them: the time must not show which matches
-            sender = name if hmac.compare_digest(credential, token) else sender
-        return sender
-
-
-def _operator_name(line: str) -> str:
-    named = _NAMED.fullmatch(line)
-    secret = named[2] if named else line
-    if len(secret) < _SHORTEST or not line.isascii() or " " in line:
-        raise Misuse(
-            "each line of the operators' token file must be NAME.SECRET, with a secret of at least"
-            f" {_SHORTEST} characters; make one with: coatcheck operator NAME --out FILE"
-        )
-    return named[1] if named else "operator"
-
-
 _CONTROL_LIMIT: Final = 1 << 18
 """The most bytes of a JSON document in a request."""
 
@@ -317,6 +269,31 @@ COMMON: Final = (
 """The routes of every role with a store."""
 
 
+class RoleHealth(Struct, frozen=True):
+    """The role of a process without a store, which always leads."""
+
+    role: str
+    leads: bool = True
+
+
+async def role_healthz(service: App[Any]) -> RoleHealth:
+    """Return the role, as a sign that it answers."""
+    return RoleHealth(service.role)
+
+
+async def role_metrics(service: App[Any]) -> Reply:
+    """Return the metrics in the text format of Prometheus."""
+    return Reply(service.metrics.page())
+
+
+COMMON_WITHOUT_STORE: Final = (
+    Route("GET", "/healthz", role_healthz),
+    Route("GET", "/metrics", role_metrics, media=METRICS, operator=True),
+    Route("GET", "/openapi.json", openapi),
+)
+"""The routes of every role without a store."""
+
+
 class Service(App[S], Generic[S, T]):
     """The application of a role with a store and keys.
 
@@ -397,3 +374,53 @@ class Service(App[S], Generic[S, T]):
         if not self.leadership.leads:
             return Problem("unavailable", "this process is a standby and cannot know; retry")
         return Problem("not-found", detail)
+
+
+# -- operators
+
+NOBODY: Final = ""
+_SHORTEST: Final = 16
+_NAMED: Final = re.compile(r"([a-z][a-z0-9-]{0,31})\.(\S+)")
+
+
+class Operators:
+    """The operators of a service, by the credentials in its token file.
+
+    A line of the file is `NAME.SECRET`, or just a secret. The name is the operator's and goes into
+    the log. People who take part show other tokens, which are never logged.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        lines = [line.strip() for line in raw.decode(errors="replace").splitlines()]
+        self._names = {line.encode(): _operator_name(line) for line in lines if line}
+        if len(set(self._names.values())) < len(self._names):
+            raise Misuse("the token file has two lines for one operator; give each its own NAME.")
+
+    def check(self, route: Route, scope: Scope) -> None:
+        """Reject a request without an operator's credential; log who changes something."""
+        name = self.name_of(scope)
+        if not name:
+            raise Problem("forbidden", "this needs an operator's token as a Bearer credential")
+        if route.method != "GET":
+            log.info("operator %s: %s %s", name, route.method, route.path)
+
+    def name_of(self, scope: Scope) -> str:
+        """Return the name of the operator who sent a request; `NOBODY` without a credential."""
+        kind, _, rest = header(scope, b"authorization").partition(b" ")
+        if kind.lower() != b"bearer":
+            return NOBODY
+        sender, credential = NOBODY, rest.strip()
+        for token, name in self._names.items():  # all of them: the time must not show which matches
+            sender = name if hmac.compare_digest(credential, token) else sender
+        return sender
+
+
+def _operator_name(line: str) -> str:
+    named = _NAMED.fullmatch(line)
+    secret = named[2] if named else line
+    if len(secret) < _SHORTEST or not line.isascii() or " " in line:
+        raise Misuse(
+            "each line of the operators' token file must be NAME.SECRET, with a secret of at least"
+            f" {_SHORTEST} characters; make one with: coatcheck operator NAME --out FILE"
+        )
+    return named[1] if named else "operator"

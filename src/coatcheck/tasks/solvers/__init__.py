@@ -1,7 +1,7 @@
-"""Whether loops can be compiled: numba is an optional extra, and everything has a way without it.
+"""Exact optimizers, and whether numba, an optional extra, can compile their loops.
 
-The kernels live in files of their own (`*_kernels.py`) that only functions import, after asking
-here; `import coatcheck` never loads numba. This file knows no data.
+Compiled loops are in separate files (`*_kernels.py`), which functions import after `available`
+says yes; `import coatcheck` never loads numba.
 """
 
 from collections.abc import Callable
@@ -16,17 +16,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @cache
 def available() -> bool:
-    """Whether numba is installed."""
+    """Return whether numba is installed."""
     return find_spec("numba") is not None
 
 
 def needed(what: str) -> Misuse:
-    """The error that says that this size needs the extra."""
-    return Misuse(f"{what}; compiled loops do it: pip install 'coatcheck[fast]'")
+    """Return the error for a size that needs the extra."""
+    return Misuse(f"{what}; install the compiled loops: pip install 'coatcheck[fast]'")
 
 
 def jit(function: F) -> F:
-    """Compile at the first call, keep the machine code on disk if there is a place for it."""
+    """Compile a function at its first call; cache the machine code if a folder is writable."""
     from numba import njit  # noqa: PLC0415 - an extra, and half a second to import
 
     try:

@@ -7,7 +7,7 @@ this costs nothing. For the rest, near candidates and one full plan make a spars
 solves it with prices; then *all* omitted pairs are priced, and those that could improve join the
 graph, until none is left. That is the proof: the prices are feasible for all pairs, so by linear
 programming duality no matching is cheaper. Stopped early, the gap is stated.
-Knows points, not people. Paper, server-side algorithms of the crowdsourcing experiments.
+Paper, server-side algorithms of the crowdsourcing experiments.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ class Assignment:
 
     @property
     def gap(self) -> float:
-        """The relative gap that is left unproven; 0 up to rounding when solved to the end."""
+        """Return the relative gap that is not proven; 0 up to rounding when fully solved."""
         return max(0.0, self.cost - self.lower_bound) / max(self.cost, np.finfo(float).tiny)
 
 
@@ -122,7 +122,7 @@ def dense(rows: Floats, columns: Floats, *, unit: float = 1.0) -> Assignment:
 def handed_out(
     sides: tuple[Positions, Positions], sources: Positions, targets: Positions, amounts: Positions
 ) -> Positions:
-    """The column of each row, when so many of each place go to each place."""
+    """Return the column of each row, when so many of each place go to each place."""
     order = np.lexsort((targets, sources))
     to = np.repeat(targets[order], amounts[order])  # one entry for each row, rows by place
     partners = np.empty(len(to), dtype=np.int64)
@@ -150,13 +150,13 @@ def transport(
     if pairs > DENSE_PAIRS:
         raise needed(f"{total} x {demand.sum()} is too large for the dense method (0.8 GB)")
     owners, offered = (np.repeat(np.arange(len(side)), side) for side in (supply, demand))
-    found = dense(rows[owners], columns[offered])
+    matching = dense(rows[owners], columns[offered])
     unit = np.ones(total, dtype=np.int64)
-    return Plan(owners, offered[found.columns], unit, found.cost, found.lower_bound, 0)
+    return Plan(owners, offered[matching.columns], unit, matching.cost, matching.lower_bound, 0)
 
 
 class Market:
-    """The edges known so far, the prices, and the plan that they led to."""
+    """The present edges, the prices, and the plan that follows from them."""
 
     def __init__(self, rows: Floats, columns: Floats, supply: Positions, demand: Positions) -> None:
         self.start(rows, columns, supply, demand)
@@ -209,7 +209,7 @@ class Market:
         self.cost = float(self.edges[3][: len(self.owner)] @ self.edges[2])
 
     def prove(self) -> bool:
-        """Whether prices were found that prove the plan optimal for the edges known so far."""
+        """Compute prices that prove the plan optimal for the present edges; False if none do."""
         u, v, most = self.u.copy(), self.v.copy(), _LOOKED * len(self.edges[3])
         if not self.kernels.exact_prices(*self.edges, self.owner, u, v, _TINY, most):
             return False
@@ -223,14 +223,14 @@ class Market:
         """
         n, blocks, u, v = len(self.rows), self.blocks, self.u[:-1], self.v
         width = min(self.added, len(v))
-        found, worst = np.full((n, width), -1), np.zeros((n, width))
+        worst_columns, worst = np.full((n, width), -1), np.zeros((n, width))
         boxes = blocks.start, blocks.stop, blocks.skip, blocks.low, blocks.high
         places, prices = self.columns[blocks.order], v[blocks.order]
-        self.pricing.price(self.rows, u + margin, places, prices, *boxes, found, worst)
+        self.pricing.price(self.rows, u + margin, places, prices, *boxes, worst_columns, worst)
         better = np.maximum(worst[:, 0] - margin, 0.0)
         self.set_bound(better)
-        owners, at = np.nonzero(found >= 0)
-        return owners, blocks.order[found[owners, at]], better
+        owners, at = np.nonzero(worst_columns >= 0)
+        return owners, blocks.order[worst_columns[owners, at]], better
 
     def set_bound(self, better: Floats) -> None:
         """Set what no plan costs less than, when no pair improves a row by more than this."""
@@ -267,7 +267,7 @@ class Market:
         return rounds
 
     def plan(self, gap: float) -> Plan:
-        """Solve, and tell what flows."""
+        """Solve, and return the plan."""
         rounds = self.solve(gap)
         used = np.flatnonzero(self.edges[3][: len(self.owner)])
         flows = self.owner[used], self.edges[1][used], self.edges[3][used]
@@ -275,7 +275,7 @@ class Market:
 
 
 def _coarse_prices(market: Market) -> Floats:
-    """Prices of the columns from a problem in which each block of points is one place."""
+    """Return prices of the columns from a problem in which each block is one place."""
     rows, supply = _merged(cut(market.rows, size=_BLOCK), market.rows, market.supply)
     columns, demand = _merged(market.blocks, market.columns, market.demand)
     coarse = Market(rows, columns, supply, demand)
@@ -287,7 +287,7 @@ def _coarse_prices(market: Market) -> Floats:
 
 
 def _merged(blocks: Blocks, points: Floats, amounts: Positions) -> tuple[Floats, Positions]:
-    """The mean place of each block, and the amount there."""
+    """Return the mean place of each block, and the amount there."""
     start = blocks.start[blocks.leaves()]
     weight = np.add.reduceat(amounts[blocks.order], start)
     summed = np.add.reduceat((points * amounts[:, None])[blocks.order], start)
@@ -295,19 +295,19 @@ def _merged(blocks: Blocks, points: Floats, amounts: Positions) -> tuple[Floats,
 
 
 def _candidates(market: Market) -> tuple[Positions, Positions]:
-    """Near columns, some far ones from ever thinner subsets, and one full plan."""
+    """Return near columns, some far ones from ever thinner subsets, and one full plan."""
     rows, columns, supply, demand = market.rows, market.columns, market.supply, market.demand
     n, m = len(rows), len(columns)
     tight = demand.sum() < 2 * supply.sum()
     near = m if m <= _FEW else 24 if supply.sum() == demand.sum() else 12 if tight else 8
-    found = [_nearest(rows, columns, np.arange(m), near)]
+    tables = [_nearest(rows, columns, np.arange(m), near)]
     # Where a crowd is denser than its partners, somebody must go far: thinner subsets show where.
     spread = np.argsort((np.arange(m, dtype=np.uint64) * np.uint64(2654435761)) % np.uint64(2**32))
     size = m // _THIN
     while size > near:
-        found.append(_nearest(rows, columns, np.sort(spread[:size]), _FAR))
+        tables.append(_nearest(rows, columns, np.sort(spread[:size]), _FAR))
         size //= _THIN
-    table = np.concatenate(found, axis=1)
+    table = np.concatenate(tables, axis=1)
     owners = np.repeat(np.arange(n), table.shape[1])
     # One full plan, so that there is one: both sides block by block, unit by unit.
     by_block = side_by_side(rows, size=_BLOCK)
@@ -323,21 +323,25 @@ def _nearest(rows: Floats, columns: Floats, subset: Positions, count: int) -> Po
     return subset[np.asarray(near).reshape(len(rows), -1)]
 
 
-# HOUSE-DOC tasks.expected: 'Costs that know the noise: what a pair is expected to cost, given what is known of both reports.\n\nReports of one kind say the same about where a value can have been, so there is one cost per pair of\nkinds, however many people there are: a table, over which the transportation problem is solved by\nthe same auction and with the same proof as over places. Knows beliefs, not people.\n'
-_CHEAPEST = 16  # columns that every row knows from the beginning
-_SMALL_SHARE = 1e-3  # of the largest cost: a gap is not told as a share of less
+# -- expected costs: what a pair costs by the posteriors of both reports
+#
+# Reports of one kind have the same posterior, so there is one cost per pair of kinds, however many
+# people there are. The transportation problem over this table is solved by the same auction, and
+# with the same proof, as over places.
+_CHEAPEST = 16  # columns of every row in the first graph
+_SMALL_SHARE = 1e-3  # of the largest cost: a gap is a share of at least this
 
 Cost = Callable[[Floats, Floats], Floats]
-"""What a pair costs at these places: (a, d) and (b, d) to (a, b)."""
+"""The cost of pairs at these places: (a, d) and (b, d) to (a, b)."""
 
 
 def expected_costs(ours: Belief, theirs: Belief, cost: Cost) -> Floats:
-    """The expected cost of each kind of ours with each kind of theirs."""
+    """Return the expected cost of each kind of ours with each kind of theirs."""
     return np.asarray(ours.weights @ cost(ours.places, theirs.places) @ theirs.weights.T)
 
 
 def match_kinds(costs: Floats, ours: Positions, theirs: Positions) -> tuple[Positions, float]:
-    """The column of each row at the least total cost by kinds, and what of it is unproven.
+    """Return the column of each row at the least total cost by kinds, and what of it is unproven.
 
     *Assumes:* there are at least as many columns as rows.
     """
@@ -400,16 +404,16 @@ class _Table(Market):
         self.edges = (bounds, column[order], cost[order], flow)
 
     def first_prices(self) -> None:
-        """Nothing is known beforehand."""
+        """Do nothing: there is no coarse problem."""
 
     def price(self, margin: float) -> tuple[Positions, Positions, Floats]:
         """Price all pairs of the table."""
         u, v = self.u[:-1], self.v
         width = min(self.added, len(v))
         worth = u[:, None] - self.costs + v[None, :]
-        found = np.argpartition(-worth, width - 1, axis=1)[:, :width]
+        columns = np.argpartition(-worth, width - 1, axis=1)[:, :width]
         owners = np.repeat(np.arange(len(u)), width)
-        kept = worth[owners, found.ravel()] > -margin
+        joining = worth[owners, columns.ravel()] > -margin
         better = np.maximum(worth.max(axis=1), 0.0)
         self.set_bound(better)
-        return owners[kept], found.ravel()[kept], better
+        return owners[joining], columns.ravel()[joining], better

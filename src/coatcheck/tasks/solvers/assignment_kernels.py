@@ -5,7 +5,7 @@ rows comes at no cost from one more row, the idle one, so that every column is f
 The edges of row i are `indptr[i]` to `indptr[i + 1]`, cheapest first; the idle row's edge to
 column j has number E + j, where E is the number of other edges. `flow` has the amount on each edge.
 Prices prove a plan: if u[i] + v[j] <= cost for all pairs and = cost where something flows, then no
-plan is cheaper. Imported only when numba is there (`compiled.available`).
+plan is cheaper. Imported only when numba is there (`solvers.available`).
 """
 
 import numpy as np
@@ -102,7 +102,7 @@ def _best_two(
     demand: Positions,
     v: Floats,
 ) -> tuple[int, float, float]:
-    """A row's best edge with room, and the cost less price of the best and the next.
+    """Return a row's best edge with room, and the cost less price of the best and the next.
 
     No price is above 0, so the scan may stop where the cost alone is too much.
     """
@@ -130,7 +130,7 @@ def _loosest(
     costs: Floats,
     u: Floats,
 ) -> tuple[int, float, float]:
-    """Of the edges that fill a column, the one that leaves at the highest price; the next price."""
+    """Return the edge of a column that leaves at the highest price, and the next price."""
     first = second = -_FAR
     edge = -1
     while k >= 0:
@@ -325,10 +325,14 @@ def exact_prices(
     return True
 
 
-# HOUSE-DOC tasks.pricing_kernels: 'Compiled search for pairs that are cheaper than their prices, among all pairs of two sides.\n\nColumns come in the order of their blocks (`blocks.cut`), so that whole boxes can be skipped.\nImported only when numba is there (`compiled.available`).\n'
+# -- pricing: pairs that are cheaper than their prices, among all pairs of two sides
+#
+# Columns come in the order of their blocks (`close_pairs.cut`), so that whole boxes can be skipped.
+
+
 @jit
 def _tops(v: Floats, start: Positions, stop: Positions, skip: Positions) -> Floats:
-    """The largest price in each box."""
+    """Return the largest price in each box."""
     top = np.full(len(skip), -np.inf)
     for node in range(len(skip) - 1, -1, -1):
         if skip[node] == node + 1:
@@ -346,7 +350,7 @@ def _price_block(
     v: Floats,
     first: int,
     held: int,
-    found: Positions,
+    columns: Positions,
     worst: Floats,
 ) -> int:
     """Price the pairs of one row with one block; return how many the row's list holds then."""
@@ -358,7 +362,7 @@ def _price_block(
         for a in range(len(row)):
             apart += (row[a] - places[k, a]) * (row[a] - places[k, a])
         if apart < limit * limit:
-            held = _keep_worst(found, worst, held, first + k, limit - np.sqrt(apart))
+            held = _keep_worst(columns, worst, held, first + k, limit - np.sqrt(apart))
     return held
 
 
@@ -373,14 +377,14 @@ def price(
     skip: Positions,
     low: Floats,
     high: Floats,
-    found: Positions,
+    columns: Positions,
     worst: Floats,
 ) -> int:
     """Find pairs cheaper than their prices, among ALL pairs; return how many rows have some.
 
     A pair can only be one if its distance is below u[i] + v[j] <= u[i] + the largest v of a box,
     so boxes farther than that are skipped without losing one. `places` and `v` are in the order of
-    the blocks; `found` gets the worst pairs of each row (-1 fills up), `worst` by how much.
+    the blocks; `columns` gets the worst pairs of each row (-1 fills up), `worst` by how much.
     """
     top = _tops(v, start, stop, skip)
     violated = 0
@@ -399,7 +403,7 @@ def price(
             if skip[node] == node + 1:
                 block = slice(start[node], stop[node])
                 held = _price_block(
-                    rows[i], worth, places[block], v[block], start[node], held, found[i], worst[i]
+                    rows[i], worth, places[block], v[block], start[node], held, columns[i], worst[i]
                 )
             node += 1
         violated += held > 0
@@ -407,17 +411,17 @@ def price(
 
 
 @jit
-def _keep_worst(found: Positions, worst: Floats, held: int, k: int, by: float) -> int:
+def _keep_worst(columns: Positions, worst: Floats, held: int, k: int, by: float) -> int:
     """Insert a pair into the list of a row's worst, sorted with the worst first."""
-    if held == len(found):
+    if held == len(columns):
         if by <= worst[held - 1]:
             return held
         held -= 1
     at = held
     while at > 0 and worst[at - 1] < by:
-        found[at] = found[at - 1]
+        columns[at] = columns[at - 1]
         worst[at] = worst[at - 1]
         at -= 1
-    found[at] = k
+    columns[at] = k
     worst[at] = by
     return held + 1

@@ -1,10 +1,9 @@
-"""How many pairs are close, exactly, without storing one: what judges the neighbours task.
+"""Counts pairs within a radius, exactly, without listing them; judges the neighbours task.
 
 On real check-ins a quarter of the crowd is within the paper's radius of each person, some 10^9
 pairs. Points are cut into blocks; a pair of blocks is skipped, counted whole, or compared point by
 point. For the pairs that are close both in truth and by report, the blocks live in both spaces at
-once, so that either radius can decide. Knows points, not people.
-Paper, location-based social systems.
+once, so that either radius can decide. Paper, location-based social systems.
 
     >>> import numpy as np
     >>> from coatcheck.tasks.solvers.close_pairs import agreement
@@ -22,8 +21,12 @@ from coatcheck.errors import Misuse
 from coatcheck.tasks.contract import Floats, Positions
 from coatcheck.tasks.solvers import available
 
+# -- points cut into boxes, by halves, so that a search can skip most pairs without losing one
+#
+# Cuts along the widest side adapt to crowds that are dense in a few places. The least-cost matching
+# (pricing) and the exact pair counts use them.
 
-# HOUSE-DOC tasks.blocks: 'Points cut into boxes, by halves: what lets a search skip most pairs without losing one.\n\nCutting along the widest side adapts to crowds that are dense in a few places. Knows points, not\npeople. Used by the least-cost matching (pricing) and by the exact pair counts.\n'
+
 @dataclass(frozen=True, eq=False)
 class Blocks:
     """A binary tree of boxes in preorder; a node without children is a block.
@@ -45,7 +48,7 @@ class Blocks:
     high: Floats
 
     def leaves(self) -> Positions:
-        """The numbers of the nodes that are blocks."""
+        """Return the numbers of the nodes that are blocks."""
         return np.flatnonzero(self.skip == np.arange(len(self.skip)) + 1)
 
 
@@ -99,17 +102,17 @@ class Agreement:
 
     @property
     def precision(self) -> float:
-        """The share of reported neighbours that are true ones; 1 if there are none to report."""
+        """Return the share of reported neighbours that are true; 1 if none is reported."""
         return self.both / self.noisy if self.noisy else 1.0
 
     @property
     def recall(self) -> float:
-        """The share of true neighbours that are reported; 1 if there are none to find."""
+        """Return the share of true neighbours that are reported; 1 if there are none to find."""
         return self.both / self.true if self.true else 1.0
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of precision and recall; 1 if there are no neighbours at all."""
+        """Return the harmonic mean of precision and recall; 1 if there are no neighbours at all."""
         total = self.true + self.noisy
         return 2 * self.both / total if total else 1.0
 
@@ -117,7 +120,9 @@ class Agreement:
 def agreement(truth: Floats, reports: Floats, *, radius: float) -> Agreement:
     """Compare the neighbourhoods of the true places with those of the reported ones."""
     if len(truth) != len(reports):
-        raise Misuse(f"{len(truth)} true places and {len(reports)} reports; they must be as many")
+        raise Misuse(
+            f"there must be as many reports as true places, {len(truth)}, got {len(reports)}"
+        )
     return Agreement(
         true=close_pairs(truth, radius=radius),
         noisy=close_pairs(reports, radius=radius),
@@ -126,7 +131,7 @@ def agreement(truth: Floats, reports: Floats, *, radius: float) -> Agreement:
 
 
 def close_pairs(points: Floats, *, radius: float) -> int:
-    """How many ordered pairs of different points are at most `radius` apart."""
+    """Return how many ordered pairs of different points are at most `radius` apart."""
     return _count(points, np.empty((len(points), 0)), radius)
 
 
@@ -150,7 +155,7 @@ def _count(first: Floats, second: Floats, radius: float) -> int:
 
 
 def _merged(points: Floats) -> tuple[Floats, Positions]:
-    """Equal points made one, with their number: check-ins at one venue are many."""
+    """Merge equal points, with their number: many check-ins are at one venue."""
     order = np.lexsort(points.T[::-1])
     ordered = points[order]
     new = np.concatenate([[True], np.any(ordered[1:] != ordered[:-1], axis=1)])
@@ -159,14 +164,16 @@ def _merged(points: Floats) -> tuple[Floats, Positions]:
 
 
 def _count_plainly(places: Floats, weights: Positions, split: int, radius: float) -> int:
-    """The same count without compiled loops, all pairs: ordered, a point with itself included."""
+    """Return the count without compiled loops: ordered pairs, each point with itself too."""
     total, square = 0, radius * radius
     parts = [part for part in (places[:, :split], places[:, split:]) if part.shape[1]]
     for start in range(0, len(places), _CHUNK):
-        mine = slice(start, start + _CHUNK)
-        close = np.ones((len(places[mine]), len(places)), dtype=np.bool_)
+        chunk = slice(start, start + _CHUNK)
+        close = np.ones((len(places[chunk]), len(places)), dtype=np.bool_)
         for part in parts:
-            apart = sum((part[mine, a, None] - part[None, :, a]) ** 2 for a in range(part.shape[1]))
+            apart = sum(
+                (part[chunk, a, None] - part[None, :, a]) ** 2 for a in range(part.shape[1])
+            )
             close &= apart <= square
-        total += int(weights[mine] @ (close @ weights))
+        total += int(weights[chunk] @ (close @ weights))
     return total

@@ -1,7 +1,7 @@
 """Compiled counting of close pairs, block against block.
 
 `places` has one row per axis and one column per point, in the order of the blocks: the inner loops
-then run over neighbouring numbers. Imported only when numba is there (`compiled.available`).
+then run over neighbouring numbers. Imported only when numba is there (`solvers.available`).
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from coatcheck.tasks.solvers import jit
 def _boxes_apart(
     low: Floats, high: Floats, a: int, b: int, first: int, last: int
 ) -> tuple[float, float]:
-    """The least and the largest squared distance between two boxes, on some of the axes."""
+    """Return the least and the largest squared distance between two boxes, on some of the axes."""
     least = largest = 0.0
     for axis in range(first, last):
         gap = max(low[b, axis] - high[a, axis], low[a, axis] - high[b, axis], 0.0)
@@ -52,7 +52,7 @@ def _compare(
     decided: tuple[bool, bool],
     buffers: tuple[Floats, Floats],
 ) -> int:
-    """The weight of the close pairs between two blocks, point by point."""
+    """Return the weight of the close pairs between two blocks, point by point."""
     total = 0
     first, second = buffers
     size = bounds[3] - bounds[2]
@@ -90,7 +90,7 @@ def count(
     squares: tuple[float, float],
     size: int,
 ) -> int:
-    """The weight of the ordered pairs, a point with itself included, that are close in both parts.
+    """Return the weight of ordered pairs close in both parts, each point with itself too.
 
     Axes below `split` are the first part, the others the second; `squares` are the squared radii.
     `sums` are the weights added up from the start. Boxes are skipped, counted whole, or compared.

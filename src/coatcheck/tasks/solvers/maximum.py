@@ -1,7 +1,7 @@
 """The largest matching within a radius, exact and with a proof, without the full radius graph.
 
 Building the graph of all pairs within the radius costs far more than matching on it, unless there
-are few. So a matching is found on each row's few nearest columns; if a row stays free, alternating
+are few. So it matches on each row's few nearest columns; if a row stays free, alternating
 paths tell which rows and columns it can reach, and only pairs that leave that set can help. When no
 pair leaves it, the reached columns and the unreached rows touch every pair and are as many as the
 matching: by Koenig's theorem it is the largest. With compiled loops, places where there are too
@@ -32,7 +32,7 @@ _SLACK = 1e-9  # trees search a little wider than asked; what they find is then 
 
 
 def maximum(rows: Floats, columns: Floats, *, radius: float) -> Positions:
-    """The column of each row, or -1, such that as many as possible are at most `radius` apart."""
+    """Return the column of each row, or -1, with as many pairs within `radius` as possible."""
     if not len(rows) or not len(columns):
         return np.full(len(rows), -1)
     (rows, columns), unit = normalised(rows, columns)
@@ -113,16 +113,16 @@ def _match(graph: csr_array) -> Positions:
         from coatcheck.tasks.solvers import maximum_kernels  # noqa: PLC0415 - an extra
 
         return maximum_kernels.matched(graph.indptr, graph.indices, graph.shape[1])
-    found = maximum_bipartite_matching(graph, perm_type="column")
-    return np.asarray(found).astype(np.int64)
+    columns = maximum_bipartite_matching(graph, perm_type="column")
+    return np.asarray(columns).astype(np.int64)
 
 
 def _side_by_side(rows: Floats, columns: Floats, radius: float) -> Positions:
     """Match in the plane with neighbours side by side in memory, which a search needs together."""
     first, second = (_cells(side, radius).order for side in (rows, columns))
-    found = _match(_compiled_graph(rows[first], columns[second], radius))
+    partners = _match(_compiled_graph(rows[first], columns[second], radius))
     column_of = np.empty(len(rows), np.int64)
-    column_of[first] = np.where(found >= 0, second[found], -1)
+    column_of[first] = np.where(partners >= 0, second[partners], -1)
     return column_of
 
 
@@ -145,12 +145,12 @@ def _cells(points: Floats, radius: float) -> _Cells:
     side = max(radius * (1 + _SLACK * 1000), float(np.sqrt(span.prod() / len(points) / 2)))
     side = max(side, float(span.max()) / len(points)) or 1.0
     shape = (int(span[0] / side) + 1, int(span[1] / side) + 1)
-    found = maximum_kernels.into_cells(np.ascontiguousarray(points), low, side, shape)
-    return _Cells(low, side, shape, *found)
+    cells = maximum_kernels.into_cells(np.ascontiguousarray(points), low, side, shape)
+    return _Cells(low, side, shape, *cells)
 
 
 def _compiled_graph(rows: Floats, columns: Floats, radius: float) -> csr_array:
-    """Every pair within the radius in the plane, by compiled loops over a grid."""
+    """Return every pair within the radius in the plane, by compiled loops over a grid."""
     from coatcheck.tasks.solvers import maximum_kernels  # noqa: PLC0415 - an extra
 
     low, side, shape, order, begins = _cells(columns, radius)
@@ -164,11 +164,11 @@ def _compiled_graph(rows: Floats, columns: Floats, radius: float) -> csr_array:
 def _all_pairs(
     rows: Floats, columns: Floats, tree: cKDTree, radius: float
 ) -> tuple[Positions, Positions]:
-    """Every pair within the radius."""
+    """Return every pair within the radius."""
     wide = radius * (1 + _SLACK)
-    found = _tree(rows).sparse_distance_matrix(tree, wide, output_type="ndarray")
-    owners, partners = found["i"], found["j"]
-    close = np.flatnonzero(found["v"] >= radius * (1 - _SLACK))
+    pairs = _tree(rows).sparse_distance_matrix(tree, wide, output_type="ndarray")
+    owners, partners = pairs["i"], pairs["j"]
+    close = np.flatnonzero(pairs["v"] >= radius * (1 - _SLACK))
     apart = ((rows[owners[close]] - columns[partners[close]]) ** 2).sum(axis=1)
     beyond = close[apart > radius * radius]
     if not len(beyond):
@@ -179,12 +179,12 @@ def _all_pairs(
 def _near_pairs(
     rows: Floats, columns: Floats, tree: cKDTree, radius: float, near: int
 ) -> tuple[Positions, Positions]:
-    """The nearest columns of each row that are within the radius."""
+    """Return the nearest columns of each row that are within the radius."""
     wide = radius * (1 + _SLACK)
-    _, found = tree.query(rows, k=min(near, len(columns)), distance_upper_bound=wide)
-    found = np.asarray(found).reshape(len(rows), -1)
-    owners, place = np.nonzero(found < len(columns))
-    partners = found[owners, place]
+    _, nearest = tree.query(rows, k=min(near, len(columns)), distance_upper_bound=wide)
+    nearest = np.asarray(nearest).reshape(len(rows), -1)
+    owners, place = np.nonzero(nearest < len(columns))
+    partners = nearest[owners, place]
     within = ((rows[owners] - columns[partners]) ** 2).sum(axis=1) <= radius * radius
     return owners[within], partners[within]
 
@@ -197,7 +197,7 @@ def _graph(pairs: tuple[Positions, Positions], shape: tuple[int, int]) -> csr_ar
 
 
 def _reach(graph: csr_array, column_of: Positions) -> tuple[Positions, Positions]:
-    """Which rows and columns alternating paths from free rows reach."""
+    """Return which rows and columns alternating paths from free rows reach."""
     rows = np.zeros(graph.shape[0], dtype=bool)
     columns = np.zeros(graph.shape[1], dtype=bool)
     row_of = np.full(graph.shape[1], -1)

@@ -4,7 +4,7 @@ Augmenting paths are searched in depth, many in one phase (Pothen and Fan). A se
 for a column within the radius that still has room, or that was not met yet; a tree of boxes answers
 that, however many pairs there are. So a phase costs a few questions for each place, also where
 everybody is within everybody's radius. A phase in which nothing flows proves that nothing can.
-Imported only when numba is there (`compiled.available`).
+Imported only when numba is there (`solvers.available`).
 """
 
 import numpy as np
@@ -13,11 +13,12 @@ import numpy.typing as npt
 from coatcheck.tasks.contract import Floats, Positions
 from coatcheck.tasks.solvers import jit
 
+# -- pairs within a radius in the plane, and the largest matching on a graph
 
-# HOUSE-DOC tasks.maximum_kernels: 'Compiled loops of maximum matching: pairs within a radius in the plane, and matching on a graph.\n\nImported only when numba is there (`compiled.available`).\n'
+
 @jit
 def _cell(at: float, low: float, side: float, count: int) -> int:
-    """The cell along one axis; one beyond the grid for what lies outside."""
+    """Return the cell along one axis; one beyond the grid for what lies outside."""
     return int(min(max(np.floor((at - low) / side), -1.0), float(count)))
 
 
@@ -25,7 +26,7 @@ def _cell(at: float, low: float, side: float, count: int) -> int:
 def into_cells(
     columns: Floats, low: Floats, side: float, shape: tuple[int, int]
 ) -> tuple[Positions, Positions]:
-    """Columns sorted by cell, and where each cell begins."""
+    """Return the columns sorted by cell, and where each cell begins."""
     cells = np.empty(len(columns), dtype=np.int64)
     begins = np.zeros(shape[0] * shape[1] + 1, dtype=np.int64)
     for j in range(len(columns)):
@@ -53,13 +54,13 @@ def within(
     shape: tuple[int, int],
     square: float,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The bounds and indices of every row's columns whose squared distance is at most `square`.
+    """Return bounds and indices of every row's columns at squared distance at most `square`.
 
     `places` are the columns in the order of their cells. Cells are wider than the radius, so a
     column that near lies in the row's own cell or in one that touches it.
     """
     indptr = np.zeros(len(rows) + 1, dtype=np.int32)
-    found = np.empty(8 * len(rows) + 64, dtype=np.int32)
+    columns = np.empty(8 * len(rows) + 64, dtype=np.int32)
     count = 0
     for i in range(len(rows)):
         across = _cell(rows[i, 0], low[0], side, shape[0])
@@ -70,16 +71,16 @@ def within(
                 break
             start = begins[strip * shape[1] + first]
             stop = begins[strip * shape[1] + last + 1]
-            if count + stop - start > len(found):
-                larger = np.empty(2 * len(found) + stop - start, dtype=np.int32)
-                larger[:count] = found[:count]
-                found = larger
+            if count + stop - start > len(columns):
+                larger = np.empty(2 * len(columns) + stop - start, dtype=np.int32)
+                larger[:count] = columns[:count]
+                columns = larger
             for k in range(start, stop):
                 x, y = rows[i, 0] - places[k, 0], rows[i, 1] - places[k, 1]
-                found[count] = order[k]
+                columns[count] = order[k]
                 count += x * x + y * y <= square
         indptr[i + 1] = count
-    return indptr, found[:count]
+    return indptr, columns[:count]
 
 
 @jit
@@ -182,7 +183,7 @@ _DEPTH = 64
 
 @jit
 def _boxes(columns: Floats) -> tuple[Floats, Floats, Positions]:
-    """A heap of boxes around columns, eight in each of the lowest; and how many each has."""
+    """Return a heap of boxes around columns, eight in each of the lowest; and how many each has."""
     first = 1
     while first * _LEAF < len(columns):
         first *= 2
@@ -222,7 +223,7 @@ def _first(
     counted: Positions,
     turn: int,
 ) -> int:
-    """A column within the radius of which something is counted, or -1."""
+    """Return a column within the radius of which something is counted, or -1."""
     stack = np.empty(_DEPTH, dtype=np.int64)
     stack[0] = 1
     depth, first = 1, len(inside) // 2
@@ -257,7 +258,7 @@ def _first(
 
 @jit
 def _merged(flows: Flows, count: int, head: Positions, rows: int) -> tuple[Flows, int]:
-    """The flows with each pair once, and with room for more; sets each column's first."""
+    """Return the flows with each pair once, and with room for more; sets each column's first."""
     room = 2 * (count + rows + len(head))
     merged = (
         np.empty(room, np.int64),
@@ -265,9 +266,9 @@ def _merged(flows: Flows, count: int, head: Positions, rows: int) -> tuple[Flows
         np.empty(room, np.int64),
         np.empty(room, np.int64),
     )
-    seen, kept = np.full(rows, -1), 0
+    seen, pairs = np.full(rows, -1), 0
     for column in range(len(head)):
-        begin, flow_ = kept, head[column]
+        begin, flow_ = pairs, head[column]
         head[column] = -1
         while flow_ >= 0:
             row, amount = flows[0][flow_], flows[2][flow_]
@@ -275,18 +276,18 @@ def _merged(flows: Flows, count: int, head: Positions, rows: int) -> tuple[Flows
             if amount == 0:
                 continue
             if seen[row] < begin:
-                seen[row] = kept
-                merged[0][kept], merged[1][kept], merged[2][kept] = row, column, 0
-                merged[3][kept] = head[column]
-                head[column] = kept
-                kept += 1
+                seen[row] = pairs
+                merged[0][pairs], merged[1][pairs], merged[2][pairs] = row, column, 0
+                merged[3][pairs] = head[column]
+                head[column] = pairs
+                pairs += 1
             merged[2][seen[row]] += amount
-    return merged, kept
+    return merged, pairs
 
 
 @jit
 def _longer(flows: Flows, count: int) -> Flows:
-    """The flows in arrays with room for so many, and as many again."""
+    """Return the flows in arrays with room for so many, and as many again."""
     larger = (
         np.empty(2 * count, np.int64),
         np.empty(2 * count, np.int64),
@@ -321,7 +322,7 @@ def _send(
         amount = min(amount, flows[2][by[step]])
     supply[root] -= amount
     demand[open_] -= amount
-    kept = length if supply[root] > 0 else 0
+    open_rows = length if supply[root] > 0 else 0
     for step in range(length - 1, -1, -1):
         column = open_ if step == length - 1 else through[path[step]]
         flows[0][count], flows[1][count], flows[2][count] = path[step], column, amount
@@ -331,8 +332,8 @@ def _send(
         if step > 0:
             flows[2][by[step]] -= amount
             if flows[2][by[step]] == 0:
-                kept = min(kept, step)
-    return kept
+                open_rows = min(open_rows, step)
+    return open_rows
 
 
 @jit
@@ -371,12 +372,12 @@ def flow(
                 if open_ >= 0:
                     if count + length > len(flows[0]):
                         flows = _longer(flows, count + length)
-                    kept = _send(
+                    open_rows = _send(
                         path, by, through, length, open_, supply, demand, flows, head, count
                     )
                     count += length
                     # What lies behind the narrowest step may be met again in this phase.
-                    for step in range(kept, length):
+                    for step in range(open_rows, length):
                         at = path[step]
                         seen[at] = False
                         if step < length - 1:
@@ -385,7 +386,7 @@ def flow(
                         through[at] = -1
                     if demand[open_] == 0:
                         _count(spare, open_, -1)
-                    moved, length = moved + 1, kept
+                    moved, length = moved + 1, open_rows
                     continue
                 column = through[row]
                 if column < 0:
