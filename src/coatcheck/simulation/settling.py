@@ -8,11 +8,11 @@ that tests can include people who break the rules.
     >>> settle([[0, 1], [0, 1]], cells=([(0,), (9,)], [(8,), (1,)]), asks=(2,))
     [1, 0]
 
-`forecast_settling` shows an operator the quality for several numbers of candidates and of steps. It draws
-crowds from the plan's prior, or evenly; they report, get candidates and settle, and true places
-measure the result. No crowd had a part in choosing the design, so the figures are held out; each
-has the standard error of its mean. People are honest; docs/how-to/settle-by-letter.md has the cost
-of faults.
+`forecast_settling` shows an operator the quality for several numbers of candidates and of steps. It
+draws crowds from the plan's prior, or evenly; they report, get candidates and settle, and true
+places measure the result. No crowd had a part in choosing the design, so the figures are held out;
+each has the standard error of its mean. People are honest; docs/how-to/settle-by-letter.md has the
+cost of faults.
 """
 
 import math
