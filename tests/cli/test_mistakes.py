@@ -68,7 +68,7 @@ SIMULATE = [
     ((*BOTH, "--delta", "0"), "delta must lie between 0 and 1"),
     ((*BOTH, "--delta", "1"), "delta must lie between 0 and 1"),
     ((*BOTH, "--box", "31,121"), "`--box` takes 4 numbers separated by commas, such as 31.0,121.2"),
-    ((*BOTH, "--box", "31,121,30,122"), "must run from lo up to hi"),
+    ((*BOTH, "--box", "31,121,30,122"), "`lo` must be below `hi`"),
     ((*BOTH, "--box", "31.2,121.4,31.21,121.41"), "widen the box, or give `--clamp`"),
     ((*BOTH, "--corrupted", "many"), "`--corrupted` must be a number, or one per group"),
     ((*BOTH, "--corrupted", "1,2,3"), "`--corrupted` must be a number, or one per group"),
