@@ -213,10 +213,10 @@ def test_an_end_that_does_not_come_is_owed() -> None:
     last, server = outcome_due(SMALL.round), SMALL.round.terms.server.name
     check_not_overdue(SMALL.round, now=last - 1)
     assert "is due by" in pending_text(SMALL.round, now=last - 1)
-    with pytest.raises(Refused, match=f"the operator of the server '{server}'"):
+    with pytest.raises(Refused, match=f"the server '{server}' owes since"):
         check_not_overdue(SMALL.round, now=last)
     board = SMALL.round.terms.board.name
-    assert f"the board '{board}'" in pending_text(SMALL.round, now=last)
+    assert f"the board '{board}' owes it" in pending_text(SMALL.round, now=last)
 
 
 def test_a_receipt_stands_against_a_heading_that_counts_nobody() -> None:

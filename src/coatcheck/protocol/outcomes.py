@@ -139,7 +139,7 @@ def pending_text(round_: Round, *, now: int) -> str:
     if now < outcome_due(round_):
         return f"the round has not ended; its outcome is due by {by}: keep the ticket, try later"
     board = round_.terms.board.name
-    return f"the round's outcome was due by {by}; ask the operator of the board {board!r} for it"
+    return f"the round's outcome was due by {by}, and the board {board!r} owes it: try again later"
 
 
 def check_not_overdue(round_: Round, *, now: int) -> None:
@@ -147,9 +147,9 @@ def check_not_overdue(round_: Round, *, now: int) -> None:
     if now < outcome_due(round_):
         return
     raise Refused(
-        f"the board shows no signed outcome of this round, which was due by"
-        f" {_time(outcome_due(round_))}: keep the ticket, ask the operator of the server"
-        f" {round_.terms.server.name!r}, and try again later; until the outcome is there, your"
+        f"the board shows no signed outcome of this round, which the server"
+        f" {round_.terms.server.name!r} owes since {_time(outcome_due(round_))}: keep the ticket,"
+        " ask the server's operator, and try again later; until the outcome is there, your"
         " ledger counts the round with its local ε"
     )
 
