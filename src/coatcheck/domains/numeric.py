@@ -37,9 +37,7 @@ class Box:
     def __post_init__(self) -> None:
         low, high = _floats(self.lo, "lo"), _floats(self.hi, "hi")
         if not low or len(low) != len(high):
-            raise Misuse(
-                f"`lo` and `hi` need one number per axis, got {len(low)} and {len(high)}"
-            )
+            raise Misuse(f"`lo` and `hi` need one number per axis, got {len(low)} and {len(high)}")
         for axis, (a, b) in enumerate(zip(low, high, strict=True)):
             if not (a < b and math.isfinite(b - a)):
                 raise Misuse(f"axis {axis}: `lo` must be below `hi`, got {a} and {b}")
@@ -49,8 +47,8 @@ class Box:
             len(low) == 2 and -90 <= low[0] and high[0] <= 90 and -180 <= low[1] and high[1] <= 180
         ):
             raise Misuse(
-                f"degrees must be within -90..90 (latitude) and -180..180 (longitude), got {low} to "
-                f"{high}; split a box that crosses the 180th meridian"
+                f"degrees must be within -90..90 (latitude) and -180..180 (longitude), got {low} "
+                f"to {high}; split a box that crosses the 180th meridian"
             )
         object.__setattr__(self, "lo", low)
         object.__setattr__(self, "hi", high)
