@@ -49,16 +49,16 @@ def _standing(people: int) -> Callable[[], object]:
     """Rank numbers such as incomes as the server does: by the posterior of each report."""
     made = GridResponse(domain=Box((0.0,), (100.0,)), epsilon=2.0, cells=(64,))
     values = np.random.default_rng(1).gamma(4.0, 8.0, (people, 1))
-    told = made.randomize(values, seeded(1), clamp=True)
-    return lambda: answer(Standing(), [numbers(made, told)], beliefs=[belief(made, told)])
+    reports = made.randomize(values, seeded(1), clamp=True)
+    return lambda: answer(Standing(), [numbers(made, reports)], beliefs=[belief(made, reports)])
 
 
 def _mean(people: int) -> Callable[[], object]:
     """Decode and add up whole gradients; any reports take as long to decode as honest ones."""
     made = SphereResponse(domain=Ball(radius=1.0, p=2, dimension=_LINEAR), epsilon=4.0)
-    told = np.random.default_rng(1).integers(made.low[0], made.high[0] + 1, (people, 1))
+    reports = np.random.default_rng(1).integers(made.low[0], made.high[0] + 1, (people, 1))
     task = Learning(dimension=_LINEAR, share_mean=True, rewards=False)
-    return lambda: mean_of(task, told, partial(numbers, made))
+    return lambda: mean_of(task, reports, partial(numbers, made))
 
 
 def _sampled(people: int) -> Callable[[], object]:
@@ -72,8 +72,8 @@ def _sampled(people: int) -> Callable[[], object]:
 
 def _progress(people: int) -> Callable[[], object]:
     """Run a reward round: one number per person."""
-    told = np.random.default_rng(1).normal(size=(people, 1))
-    return lambda: answer(Learning(dimension=1, game="progress"), [told])
+    numbers_reported = np.random.default_rng(1).normal(size=(people, 1))
+    return lambda: answer(Learning(dimension=1, game="progress"), [numbers_reported])
 
 
 def _maximum(mechanism: str, radius: float, people: int) -> Callable[[], object]:

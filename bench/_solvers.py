@@ -434,12 +434,12 @@ def main() -> int:
 
 def _told(row: dict[str, float], ours: dict[str, float]) -> str:
     """One cell: seconds, the ratio to ours, memory, and how far the answer is from ours."""
-    told = f"{row['seconds']:.3g} s"
+    text = f"{row['seconds']:.3g} s"
     if row is not ours:
-        told += f" ({row['seconds'] / ours['seconds']:.2g}x)"
-    told += f", {row['peak']:.2f} GB"
+        text += f" ({row['seconds'] / ours['seconds']:.2g}x)"
+    text += f", {row['peak']:.2f} GB"
     off = row["answer"] / ours["answer"] - 1 if ours["answer"] else 0.0
-    return told if abs(off) < 1e-9 else f"{told}, answer {off:+.2%}"
+    return text if abs(off) < 1e-9 else f"{text}, answer {off:+.2%}"
 
 
 def _measured(task: str, crowd: str, way: str, size: int, limit: float) -> dict[str, float] | str:

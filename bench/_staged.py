@@ -51,7 +51,7 @@ def children(of: int | str = "self") -> list[int]:
     return [int(pid) for one in listed for pid in one.read_text(encoding="ascii").split()]
 
 
-def hands() -> list[int]:
+def worker_processes() -> list[int]:
     """Return the processes that work for this one: its children, or those of Ray's nodes."""
     processes, nodes = children(), os.environ.get(NODES)
     todo = children(nodes) if nodes else []
@@ -67,10 +67,10 @@ def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(call)
     def inside(*given: Any, **named: Any) -> Any:
         wall, own = time.perf_counter(), time.process_time()
-        before = sum(map(cpu_of, hands()))
+        before = sum(map(cpu_of, worker_processes()))
         result = call(*given, **named)
         own = time.process_time() - own
-        helpers = hands()
+        helpers = worker_processes()
         row = {
             "stage": stage,
             "role": sys.argv[1],

@@ -43,9 +43,9 @@ def _held(seed: int) -> bool | None:
     from support.crowds import any_promise  # noqa: PLC0415 - of the tests
 
     law, crowd, delta = any_promise(seed)
-    told = amplify(law, crowd=crowd, delta=delta)
+    guarantee = amplify(law, crowd=crowd, delta=delta)
     laws = bounding_laws(law)
-    _, low, high = replayed(*laws, size=crowd, epsilon=told.epsilon, decide=delta, both=False)
+    _, low, high = replayed(*laws, size=crowd, epsilon=guarantee.epsilon, decide=delta, both=False)
     if high <= delta:
         return True
     return False if low > delta else None

@@ -68,8 +68,8 @@ def _figure(
 ) -> Figure:
     power = 2 if goal in {"squared", "unbiased"} else 1
     chosen = choose(epsilon=epsilon, domain=domain, goal=goal, exact=True)
-    told = f"{what}, ε {epsilon:g}: {chosen.randomizer.name} : linear program ({best**power:.4g})"
-    return Figure(what=told, value=(chosen.error / best) ** power, unit="x", target=target)
+    label = f"{what}, ε {epsilon:g}: {chosen.randomizer.name} : linear program ({best**power:.4g})"
+    return Figure(what=label, value=(chosen.error / best) ** power, unit="x", target=target)
 
 
 # -- linear programs

@@ -4,7 +4,7 @@
 
 Reports are sealed in bulk by processes and put into the shuffler's store; from the close on the
 real services do everything. `--stand-in` leaves the curves out: bytes of the same size stand for
-seals. With several sizes, the exponent of growth between the first and the last is told as well:
+seals. With several sizes, the exponent of growth between the first and the last is printed as well:
 by the clock, and by CPU time, which other work on the machine changes less.
 
 The task is a maximum matching of reports as they come (`raw`), three others within the radius of
@@ -117,7 +117,7 @@ def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]
     if asked.stand_in:
         os.environ[STAND_IN] = "1"
     before = {} if asked.stand_in else limits()
-    with _hands(folder, asked.runner) as hands, Staged(folder, extra=hands) as local:
+    with _runner_settings(folder, asked.runner) as runner, Staged(folder, extra=runner) as local:
         # Its minimum is the crowd, so that it closes when everybody is in.
         url = local.open_round(_plan(reports // 2), closes=1, expires=86_000)
         rows = [_store(local, url, reports, asked)]
@@ -131,7 +131,7 @@ def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]
 
 
 @contextmanager
-def _hands(folder: Path, runner: str) -> Iterator[dict[str, Any]]:
+def _runner_settings(folder: Path, runner: str) -> Iterator[dict[str, Any]]:
     """Yield the settings of the runner; with `ray`, two nodes of one core each run meanwhile."""
     large = {"batch_limit": 2**40, "peer_timeout": 3600.0, "runner": runner}
     os.environ.pop(NODES, None)

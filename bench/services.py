@@ -2,7 +2,7 @@
 
 Uploads are sent over 64 connections to the same server with no store, SQLite and PostgreSQL, in
 turns, and to a bare ASGI callable. CPU is that of the process that takes uploads; what PostgreSQL's
-own processes take is told beside it. Then 20,000 people take part in a round of real processes.
+own processes take is printed beside it. Then 20,000 people take part in a round of real processes.
 """
 
 import asyncio

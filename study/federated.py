@@ -180,10 +180,10 @@ def _compare(
 ) -> tuple[float, float, float]:
     """Return the mean error of rewards, the same by each one's own range, and the correlation."""
     notes = task.notes(where)
-    told = [_rewards(task, values, notes) for values in (truth, alone)]
-    raw = float(np.abs(told[0] - told[1]).mean())
-    scaled = [one / max(float(np.ptp(one)), 1e-300) for one in told]
-    correlation = float(np.corrcoef(told[0], told[1])[0, 1])
+    estimates = [_rewards(task, values, notes) for values in (truth, alone)]
+    raw = float(np.abs(estimates[0] - estimates[1]).mean())
+    scaled = [one / max(float(np.ptp(one)), 1e-300) for one in estimates]
+    correlation = float(np.corrcoef(estimates[0], estimates[1])[0, 1])
     return raw, float(np.abs(scaled[0] - scaled[1]).mean()), correlation
 
 

@@ -87,13 +87,13 @@ def law(rows: list[Row]) -> list[Finding]:
         stated = _scores(rows, part="law", row=row, epsilon=epsilon)
         real = _scores(rows, part=part, row=name, epsilon=epsilon)
         gaps = [real[seed] - stated[seed] for seed in sorted({*real} & {*stated})]
-        told, verdict = NOT_YET, NOT_YET
+        gain, verdict = NOT_YET, NOT_YET
         if len(gaps) > 1:
             error = stdev(gaps) / math.sqrt(len(gaps))
-            told = f"{fmean(gaps):+.2f} ± {error:.2f} on {len(gaps)} seeds"
+            gain = f"{fmean(gaps):+.2f} ± {error:.2f} on {len(gaps)} seeds"
             verdict = YES if abs(fmean(gaps)) <= 2 * error else NO
         what = f"{row}, ε = {epsilon}: real reports less stated variance"
-        findings.append(Finding(what, "", "", told, verdict))
+        findings.append(Finding(what, "", "", gain, verdict))
     return findings
 
 
@@ -106,8 +106,10 @@ def ablations(rows: list[Row]) -> list[Finding]:
         other = _scores(rows, part="ablations", row=row)
         whole = warm if row.startswith("200 public") else ours
         both = sorted({*whole} & {*other})
-        told = ", ".join(f"{other[seed] - whole[seed]:+.1f}" for seed in both)
-        findings.append(Finding(row, "", "", told or NOT_YET, "", f"seeds {both}: other less ours"))
+        differences = ", ".join(f"{other[seed] - whole[seed]:+.1f}" for seed in both)
+        findings.append(
+            Finding(row, "", "", differences or NOT_YET, "", f"seeds {both}: other less ours")
+        )
     return findings
 
 
@@ -132,8 +134,8 @@ def table(rows: list[Row], *, part: str) -> list[str]:
         if epsilons == [0]:
             said = [_told(cells[0]), "the same"]
         local = sorted({number(one, "local_epsilon") for one in only(there, row=row)})
-        told = ", ".join(f"{one:.2f}" for one in local if math.isfinite(one))
-        lines.append([row, *said, _WAYS[recipes[0].way], told])
+        local_epsilons = ", ".join(f"{one:.2f}" for one in local if math.isfinite(one))
+        lines.append([row, *said, _WAYS[recipes[0].way], local_epsilons])
     return markdown(["row", "ε = 1", "ε = 3", "the mean is made by", "local ε"], lines)
 
 
@@ -145,11 +147,11 @@ def by_seed(rows: list[Row], *, part: str) -> list[str]:
     seeds = sorted({int(row["seed"]) for row in only(rows, part=part)})
     for row, epsilon in dict.fromkeys((str(r["row"]), int(r["epsilon"])) for r in there):
         ours = _scores(there, row=row, epsilon=epsilon)
-        told = [
+        cells_by_seed = [
             f"{ours[s]:.1f} ({ours[s] - alone[s]:+.1f})" if s in ours and s in alone else ""
             for s in seeds
         ]
-        lines.append([row, str(epsilon), *told])
+        lines.append([row, str(epsilon), *cells_by_seed])
     head = ["row (and its distance to the server alone)", "ε", *(f"seed {s}" for s in seeds)]
     return markdown(head, lines)
 

@@ -52,9 +52,9 @@ def _held(rows: list[Row], measure: str, name: str, *, higher: bool, ours: str) 
     for what, count in counts.items():
         mine = what != _PAPERS
         texts = ("", str(count)) if mine else (f"Minkowski {count}", "")
-        told = f"{name} against {what}, ε_c from {LEAST:g}"
+        comparison = f"{name} against {what}, ε_c from {LEAST:g}"
         verdict = count.verdict if mine else ""
-        visits.append(Finding(told, "", *texts, verdict, count.exceptions))
+        visits.append(Finding(comparison, "", *texts, verdict, count.exceptions))
     return visits
 
 
@@ -127,11 +127,11 @@ def steps(rows: list[Row]) -> list[Finding]:
 
 def steps_table(rows: list[Row]) -> list[str]:
     """Write out step by step."""
-    told = expected("sc-steps")["steps"]
+    steps = expected("sc-steps")["steps"]
     lines = [
         [
             str(row["dataset"]),
-            told[str(row["step"])],
+            steps[str(row["step"])],
             str(row["randomizer"]),
             f"{number(row, 'local_users'):.2f}",
             *(_told(row, measure) for measure in _MEASURES),

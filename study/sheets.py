@@ -181,7 +181,7 @@ def _settle(sheet: Sheet, took: dict[str, float], *, quick: bool) -> None:
     path = folder(quick=quick) / f"{sheet.name}.csv"
     if stored:
         _write(path, stored)
-    told = {
+    origin = {
         "command": "python -m study " + " ".join(sys.argv[1:]),
         "cells": len(stored),
         **took,
@@ -190,7 +190,7 @@ def _settle(sheet: Sheet, took: dict[str, float], *, quick: bool) -> None:
         "machine": machine(),
         "versions": versions(),
     }
-    text = json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(origin, indent=2, ensure_ascii=False) + "\n"
     path.with_suffix(".json").write_text(text, encoding="utf-8")
 
 

@@ -151,8 +151,8 @@ def _settled(groups: Sequence[Floats], drawn: Sequence[list[Floats]]) -> Row:
         costs.append(float(apart.sum()))
         ratios.append(float((apart <= SERVING_RADIUS).sum()) / len(partner))
         paired.append(len(rows) / len(partner))
-    told = {"distance": errors, "cost": costs, "success": ratios}
-    columns = [spread(name, values) for name, values in told.items()]
+    measures = {"distance": errors, "cost": costs, "success": ratios}
+    columns = [spread(name, values) for name, values in measures.items()]
     return {**columns[0], **columns[1], **columns[2], "paired": float(np.mean(paired))}
 
 
