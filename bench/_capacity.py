@@ -27,7 +27,7 @@ class Measured:
 
 
 def capacity(of: Measured, people: float = PEOPLE) -> list[Figure]:
-    """Compute what so many people per hour take, if everything runs all the time."""
+    """Compute what a number of people per hour takes, if everything runs all the time."""
     rate = people / HOUR
     shuffler, server = of.cpu["release"], of.cpu["answer"]
     cores = {"intake": INTAKE, "shuffler": shuffler, "server": server}

@@ -33,7 +33,7 @@ _CLIENTS = 32
 
 
 def round_of(folder: Path, *, people: int) -> list[Figure]:
-    """Run a round of so many people and tell where the time goes."""
+    """Run a round with a number of people and return where the time goes."""
     from bench.services import plan  # noqa: PLC0415 - each needs the other
 
     each = people // 2
@@ -119,7 +119,7 @@ async def _send(url: str, uploads: list[bytes]) -> None:
 
 
 def _wait(url: str, local: Cluster) -> tuple[bytes, dict[str, float]]:
-    """Wait for each step as its service tells it."""
+    """Wait for each step, as its service reports it."""
     digest = url.rpartition("/")[2]
     begun = time.perf_counter()
 
@@ -139,7 +139,7 @@ def _wait(url: str, local: Cluster) -> tuple[bytes, dict[str, float]]:
 
 
 def _matching(each: int) -> float:
-    """Measure the task on as many reports, by itself."""
+    """Measure the task alone, on as many reports."""
     square = MinkowskiResponse(domain=Box(lo=(0.0, 0.0), hi=(1.0, 1.0)), epsilon=2.0, radius=0.5)
     places = np.random.default_rng(1).random((2, each, 2))
     read = [square.estimate(square.randomize(group, system())) for group in places]

@@ -41,12 +41,12 @@ def _file(name: str) -> Path:
 
 
 def spread(count: int, seed: int) -> Floats:
-    """Places anywhere in the unit square."""
+    """Return places anywhere in the unit square."""
     return np.random.default_rng(seed).random((count, 2))
 
 
 def sides(name: str) -> tuple[Floats, Floats]:
-    """The smaller and the larger side of a crowdsourcing crowd, on [0, 5]^2."""
+    """Return the smaller and the larger side of a crowdsourcing crowd, on [0, 5]^2."""
     if not _file(name).exists():
         print(f"{name}: no file, a uniform crowd of its size stands in")
         larger, smaller = SIDES[name]
@@ -57,14 +57,14 @@ def sides(name: str) -> tuple[Floats, Floats]:
 
 
 def latlon(name: str) -> Floats:
-    """Real places in degrees, many at one venue, in random order."""
+    """Return real places in degrees, many at one venue, in random order."""
     if not _file(name).exists():
         return np.array([37.75, -122.4]) + check_ins(name) * 0.3
     return np.asarray(np.load(_file(name))["latlon"], dtype=np.float64)
 
 
 def check_ins(name: str, most: int | None = None) -> Floats:
-    """Real places on [-1, 1]^2, many at one venue."""
+    """Return real places on [-1, 1]^2, many at one venue."""
     if not _file(name).exists():
         print(f"{name}: no file, a clustered crowd of its size stands in")
         draw = np.random.default_rng(3)
@@ -76,7 +76,7 @@ def check_ins(name: str, most: int | None = None) -> Floats:
 
 
 def geographic(name: str) -> tuple[Floats, Box]:
-    """Real places in degrees, and the box around them; else the stand-in on a box of that city."""
+    """Return real places in degrees and the box around them, or a stand-in on that city's box."""
     sides = np.array(CITIES[name])
     if not _file(name).exists():
         return sides[0] + (check_ins(name) + 1) / 2 * (sides[1] - sides[0]), _around(sides)
@@ -90,14 +90,14 @@ def _around(sides: Floats) -> Box:
 
 
 def reported(places: Floats) -> Floats:
-    """The places as the server sees them at ε 8 with a cap of 0.05, read raw."""
+    """Return the places as the server sees them at ε 8 with a cap of 0.05, decoded raw."""
     made = MinkowskiResponse(domain=SQUARE, epsilon=8.0, radius=0.05)
     reports = made.randomize(places, seeded(5), clamp=True)
     return np.asarray(made.estimate(reports, "raw"))
 
 
 def reports(count: int, seed: int, *, mechanism: str = "bounded", clustered: bool = True) -> Floats:
-    """What a mechanism reports at ε 2 of people in five parts of town, or anywhere."""
+    """Return a mechanism's reports at ε 2 of people in five parts of town, or anywhere."""
     draw = np.random.default_rng(seed)
     places = draw.uniform(-1, 1, (count, 2))
     if clustered:
@@ -108,14 +108,14 @@ def reports(count: int, seed: int, *, mechanism: str = "bounded", clustered: boo
 
 
 def one_cell() -> tuple[Floats, Floats]:
-    """2,700 riders in one cell; 2,600 drivers there and 400 one away: a hundred must travel."""
+    """Return 2,700 riders in a cell, 2,600 drivers there and 400 in the next: 100 must travel."""
     drivers = np.zeros((3000, 2))
     drivers[2600:, 0] = 1.0
     return np.zeros((2700, 2)), drivers
 
 
 def gradients(count: int, *, dimension: int = 4292, sampled: int = 6) -> Game:
-    """Sparse gradients with a common drift, like the paper's learning round."""
+    """Return sparse gradients with a common drift, as in the paper's learning round."""
     entropy = seeded(6)
     where = Learning(dimension=dimension, sampled=sampled).draw_coordinates(count, entropy=entropy)
     draw = np.random.default_rng(7)

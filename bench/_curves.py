@@ -18,7 +18,7 @@ CORES: Final = os.cpu_count() or 1
 
 
 class Done(NamedTuple):
-    """How many openings or seals were done, in how many seconds, and how many of CPU."""
+    """A count of openings or seals, with the seconds and the CPU seconds that they took."""
 
     many: int
     seconds: float
@@ -26,14 +26,14 @@ class Done(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """What one opening or one seal takes: seconds if all cores do nothing else, and CPU."""
+    """The time of one opening or one seal: seconds if all cores do nothing else, and CPU."""
 
     seconds: float
     cpu: float
 
     @classmethod
     def of(cls, done: list[Done]) -> "Limit":
-        """Add up what was done by processes with a core each."""
+        """Add up the work of processes with a core each."""
         many = sum(one.many for one in done)
         return cls(
             sum(one.seconds for one in done) / many / CORES, sum(one.cpu for one in done) / many
@@ -48,15 +48,17 @@ def pool() -> ProcessPoolExecutor:
 def limits(seconds: float = 2.0) -> dict[str, Limit]:
     """Measure what one opening and one seal take, on all cores at once."""
     with pool() as made:
-        found = {}
+        measured_limits = {}
         for kind in ("open", "seal"):
             list(made.map(curve, [kind] * CORES, [0.1] * CORES))  # warm
-            found[kind] = Limit.of(list(made.map(curve, [kind] * CORES, [seconds] * CORES)))
-        return found
+            measured_limits[kind] = Limit.of(
+                list(made.map(curve, [kind] * CORES, [seconds] * CORES))
+            )
+        return measured_limits
 
 
 def curve(kind: str, seconds: float) -> Done:
-    """Open or seal for so long, with objects made per item as a role must."""
+    """Open or seal for some seconds, with objects made per item as a role must."""
     keys = KeyPairs(CLASSICAL, bytes(32))
     bound = binding(Purpose.ANSWER, digest=bytes(32), group=0)
     public = keys.opening.public_raw

@@ -28,7 +28,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Nowhere(ShufflerStore):
-    """A store that keeps rounds and forgets uploads at once: the same server with no store."""
+    """A store that keeps rounds and drops uploads at once: the same server without a store."""
 
     def __init__(self) -> None:
         super().__init__("memory:")
@@ -36,7 +36,7 @@ class Nowhere(ShufflerStore):
     def put(
         self, uploads: Sequence[Upload], *, capacities: Mapping[bytes, int] | None = None
     ) -> list[Verdict]:
-        """Keep nothing."""
+        """Store nothing."""
         del capacities
         return [Verdict.NEW] * len(uploads)
 
@@ -55,7 +55,7 @@ async def bare(scope: Any, receive: Any, send: Any) -> None:
 
 
 def serve(kind: str, config: Path, port: int) -> None:
-    """Serve one of the variants until told to end."""
+    """Serve one of the variants until it is stopped."""
     app: Any = bare
     careful: Any = "httptools"
     if kind != "bare":
@@ -86,7 +86,7 @@ def serve(kind: str, config: Path, port: int) -> None:
 
 
 def _at_once(item: object) -> "asyncio.Future[tuple[Verdict, bytes]]":
-    """Take an upload without a group to commit: what is left is the route."""
+    """Take in an upload without group commit: what remains is the route."""
     del item
     done: asyncio.Future[tuple[Verdict, bytes]] = asyncio.get_running_loop().create_future()
     done.set_result((Verdict.NEW, bytes(RECEIPT_SIZE)))
@@ -94,7 +94,7 @@ def _at_once(item: object) -> "asyncio.Future[tuple[Verdict, bytes]]":
 
 
 def _without_signatures(service: ShufflerService) -> None:
-    """Leave the receipt's signature out, which is a curve and no part of the route."""
+    """Leave out the receipt's signature, which is a curve operation and no part of the route."""
     held = service.hold
 
     def blank(stored: ShufflerRound) -> ShufflerLiveRound:
@@ -108,7 +108,7 @@ def _without_signatures(service: ShufflerService) -> None:
 
 @dataclass(frozen=True)
 class Burst:
-    """What one burst of uploads came to."""
+    """The result of one burst of uploads."""
 
     rate: float
     cpu: float
@@ -118,7 +118,7 @@ class Burst:
 
 
 class _Line(asyncio.Protocol):
-    """One connection that sends an upload as soon as the one before is answered."""
+    """A connection that sends an upload as soon as the previous one is answered."""
 
     def __init__(self, head: bytes, tail: int, end: float, times: list[float]) -> None:
         self._head, self._tail, self._end, self._times = head, tail, end, times
@@ -158,7 +158,7 @@ class _Line(asyncio.Protocol):
 async def burst(
     port: int, path: str, upload: bytes, *, pid: int, seconds: float, connections: int = 64
 ) -> Burst:
-    """Send uploads over so many connections for so long."""
+    """Send uploads over a number of connections for some seconds."""
     fixed = upload[:36]  # everything before the upload's own id
     head = (
         f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(upload)}\r\n\r\n"
@@ -188,13 +188,13 @@ async def burst(
 
 
 def cpu_of(pid: int) -> float:
-    """Give the CPU seconds of a process so far."""
+    """Return the CPU seconds of a process so far."""
     fields = _stat(Path(f"/proc/{pid}/stat"))
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def cpu_below(pid: int) -> float:
-    """Give the CPU seconds of the processes that a process started and that still run."""
+    """Return the CPU seconds of the running processes that a process has started."""
     spent = 0.0
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended

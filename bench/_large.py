@@ -46,23 +46,23 @@ def _neighbours(mechanism: str, people: int) -> Callable[[], object]:
 
 
 def _standing(people: int) -> Callable[[], object]:
-    """Rank incomes, say, as the server does: by what is known of each report."""
+    """Rank numbers such as incomes as the server does: by the posterior of each report."""
     made = GridResponse(domain=Box((0.0,), (100.0,)), epsilon=2.0, cells=(64,))
     values = np.random.default_rng(1).gamma(4.0, 8.0, (people, 1))
-    told = made.randomize(values, seeded(1), clamp=True)
-    return lambda: answer(Standing(), [numbers(made, told)], beliefs=[belief(made, told)])
+    reports = made.randomize(values, seeded(1), clamp=True)
+    return lambda: answer(Standing(), [numbers(made, reports)], beliefs=[belief(made, reports)])
 
 
 def _mean(people: int) -> Callable[[], object]:
-    """Read and add up whole gradients; any reports take as long to read as honest ones."""
+    """Decode and add up whole gradients; any reports take as long to decode as honest ones."""
     made = SphereResponse(domain=Ball(radius=1.0, p=2, dimension=_LINEAR), epsilon=4.0)
-    told = np.random.default_rng(1).integers(made.low[0], made.high[0] + 1, (people, 1))
+    reports = np.random.default_rng(1).integers(made.low[0], made.high[0] + 1, (people, 1))
     task = Learning(dimension=_LINEAR, share_mean=True, rewards=False)
-    return lambda: mean_of(task, told, partial(numbers, made))
+    return lambda: mean_of(task, reports, partial(numbers, made))
 
 
 def _sampled(people: int) -> Callable[[], object]:
-    """The paper's learning round: six of 4,292 coordinates, the mean and Shapley values."""
+    """Run the paper's learning round: six of 4,292 coordinates, the mean and Shapley values."""
     game = gradients(people)
     task = Learning(dimension=len(game.direction), sampled=6, share_mean=True)
     notes = task.notes(game.coordinates)
@@ -71,9 +71,9 @@ def _sampled(people: int) -> Callable[[], object]:
 
 
 def _progress(people: int) -> Callable[[], object]:
-    """A reward round: one number per person."""
-    told = np.random.default_rng(1).normal(size=(people, 1))
-    return lambda: answer(Learning(dimension=1, game="progress"), [told])
+    """Run a reward round: one number per person."""
+    numbers_reported = np.random.default_rng(1).normal(size=(people, 1))
+    return lambda: answer(Learning(dimension=1, game="progress"), [numbers_reported])
 
 
 def _maximum(mechanism: str, radius: float, people: int) -> Callable[[], object]:
@@ -87,7 +87,7 @@ def _sparse(people: int) -> Callable[[], object]:
 
 
 def _critical(times: float, people: int) -> Callable[[], object]:
-    """People anywhere, and so small a radius that only just nearly everybody can be matched.
+    """Match people anywhere, with a radius at which only just nearly everybody can be matched.
 
     The longest distance that a full matching needs is of the order of log(n)^(3/4) / sqrt(n).
     """
@@ -102,7 +102,7 @@ def _least_cost(mechanism: str, gap: float, people: int) -> Callable[[], object]
 
 
 def _check_ins(people: int) -> Callable[[], object]:
-    """F1 and lists of so many real check-ins; 0 for all."""
+    """Compute F1 and lists of a number of real check-ins; 0 means all of them."""
     truth = check_ins("foursquare_nyc", people or None)
     noisy = reported(truth)
 
@@ -132,7 +132,7 @@ JOBS: Final[dict[str, Job]] = {
 
 
 def main() -> int:
-    """Run every job that is asked for; return 1 if one takes too long or too much."""
+    """Run the chosen jobs; return 1 if one takes too much time or memory."""
     people, only = int(_option("--people", str(MILLION))), _option("--only", "")
     worst = 0
     for name in (name for name in JOBS if only in name and name != "check-ins"):
@@ -153,7 +153,7 @@ def _option(name: str, usual: str) -> str:
 
 
 def measured(name: str, people: int) -> tuple[float, float]:
-    """The seconds and the peak gigabytes of a job, in a process of its own."""
+    """Return the seconds and the peak gigabytes of a job, run in a separate process."""
     done = subprocess.run(  # noqa: S603 - our own program, by our own interpreter
         [sys.executable, "-m", "bench._large", name, str(people)],
         check=True,
@@ -165,7 +165,7 @@ def measured(name: str, people: int) -> tuple[float, float]:
 
 
 def peak() -> float:
-    """The most memory this process held, in GB; what its parent held does not count."""
+    """Return the peak memory of this process in GB, without that of its parent."""
     status = Path("/proc/self/status")
     if status.exists():
         return int(status.read_text(encoding="ascii").split("VmHWM:")[1].split()[0]) / 2**20

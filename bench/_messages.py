@@ -33,7 +33,7 @@ KINDS: Final[dict[str, tuple[Callable[[bytes], object], bytes]]] = {
 
 
 def broken(good: bytes, rng: Random) -> bytes:
-    """Alter a message in one to three places."""
+    """Return a message that is altered in one to three places."""
     raw = bytearray(good)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(raw) + 1)
@@ -53,7 +53,7 @@ def broken(good: bytes, rng: Random) -> bytes:
 
 
 def outcomes(kind: str, count: int, *, seed: int) -> Iterator[bool]:
-    """Read so many broken messages; tell of each whether it was read or refused."""
+    """Decode a number of broken messages; count those that were accepted and rejected."""
     read, good = KINDS[kind]
     rng = Random(seed)  # noqa: S311 - test data
     for _ in range(count):

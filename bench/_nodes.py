@@ -105,12 +105,12 @@ class Nodes:
         os.kill(self.raylet, signal.SIGKILL)
 
     def mend(self) -> None:
-        """Take the second node away for good, and start another one."""
+        """Remove the second node for good, and start another one."""
         self._ask("remove")
         self.raylet = int(self._ask("add"))
 
     def settings(self) -> dict[str, Any]:
-        """Give the settings of a role that uses the cluster."""
+        """Return the settings of a role that uses the cluster."""
         return {"address": self.address, **self._settings}
 
     def __exit__(self, *_: object) -> None:
@@ -126,7 +126,7 @@ class Nodes:
 
 
 def _main() -> None:
-    """Start the head, then do what each line asks for."""
+    """Start the head, then obey the commands on standard input."""
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - of this process only
 
     logging.disable()
@@ -146,7 +146,7 @@ def _main() -> None:
 
 
 def _added(cluster: Any, **node: Any) -> Any:
-    """Add a node; Ray gives up on a machine that is too busy, so it is tried again."""
+    """Add a node; retry, because Ray gives up on a machine that is too busy."""
     for left in reversed(range(_TRIES)):
         try:
             return cluster.add_node(**node)

@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def readings(epsilon: float, box: Box, people: Floats, prior: Prior) -> dict[str, Floats]:
-    """Return where people are read in each way at one local ε."""
+    """Return the places that each decoder gives at one local ε."""
     radius = min(WIDEST, tuned(BoundedResponse, domain=box, epsilon=epsilon).radius)
     plain = BoundedResponse(domain=box, epsilon=epsilon, radius=radius)
     reports = plain.randomize(people, seeded(1))

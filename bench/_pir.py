@@ -62,15 +62,15 @@ def hint(database: Bytes, seed: bytes) -> Numbers:
 
 @njit(cache=True, nogil=True)
 def answer(database: Bytes, query: Numbers) -> Numbers:
-    """Multiply the database by a query, modulo 2^32: all of it is read, whatever is asked for."""
+    """Multiply the database by a query, modulo 2^32; every query reads the whole database."""
     width, columns = database.shape
-    found = np.zeros(width, dtype=np.uint32)
+    product = np.zeros(width, dtype=np.uint32)
     for row in range(width):
         total = np.uint32(0)
         for column in range(columns):
             total += np.uint32(database[row, column]) * query[column]
-        found[row] = total
-    return found
+        product[row] = total
+    return product
 
 
 def gaussian(size: int, entropy: Entropy) -> NDArray[np.int64]:
@@ -83,7 +83,7 @@ def gaussian(size: int, entropy: Entropy) -> NDArray[np.int64]:
 
 
 def ask(place: int, columns: int, seed: bytes, entropy: Entropy) -> tuple[Numbers, Numbers]:
-    """Make a query for a column; give it and the secret."""
+    """Return a query for a column, and the secret."""
     if not 0 <= place < columns <= MOST:
         raise ValueError(f"there are at most {MOST} columns, and {place} is one of them")
     secret = np.frombuffer(entropy.token(4 * N), dtype="<u4")
@@ -97,7 +97,7 @@ def ask(place: int, columns: int, seed: bytes, entropy: Entropy) -> tuple[Number
 
 
 def recover(found: Numbers, known: Numbers, secret: Numbers) -> bytes:
-    """Take the column out of an answer, with the hint and the secret."""
+    """Recover the column from an answer, with the hint and the secret."""
     rest: Numbers = found - (known * secret).sum(axis=1, dtype=np.uint32)
     column: Bytes = ((rest + np.uint32(STEP // 2)) // np.uint32(STEP)).astype(np.uint8)
     return column.tobytes()

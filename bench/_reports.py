@@ -24,7 +24,7 @@ _AHEAD: Final = 4
 
 
 def uploads(signed: SignedTerms, count: int, *, stand_in: bool) -> Iterator[list[Upload]]:
-    """Let so many people randomize and seal; in chunks, each of one group.
+    """Yield uploads of a number of people, in chunks of one group each.
 
     A few chunks are under way at once, so that memory does not grow with the crowd.
     """
@@ -55,7 +55,7 @@ def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[U
     to_server = SealingKey(CLASSICAL, bytes.fromhex(server.sealing))
     to_shuffler = SealingKey(CLASSICAL, bytes.fromhex(round_.terms.shufflers[0].sealing))
     inner = binding(Purpose.REPORT, digest=round_.digest, group=group)
-    found = []
+    uploads = []
     for report in reports:
         name = system().token(16)
         contact = mine + system().token(31) + b"\1"
@@ -65,12 +65,12 @@ def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[U
         else:
             layer = binding(Purpose.LAYER, digest=round_.digest, group=group, upload=name)
             body = seal(seal(text, to=to_server, bound=inner), to=to_shuffler, bound=layer)
-        found.append(Upload(group, round_.digest, name, body))
-    return found
+        uploads.append(Upload(group, round_.digest, name, body))
+    return uploads
 
 
 def in_groups(chunks: Iterator[list[Upload]], size: int = 1000) -> Iterator[list[Upload]]:
-    """Give what comes in groups as large as a commit's."""
+    """Yield items in groups as large as a commit's."""
     everybody = chain.from_iterable(chunks)
     while group := list(islice(everybody, size)):
         yield group

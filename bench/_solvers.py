@@ -89,7 +89,7 @@ def _estimates(
 
 
 def _sides(few: float, radius: Callable[[int], float], draw: Callable[..., Floats]) -> Any:
-    """A maker of crowds in which the first side has this share of the second's size."""
+    """Return a maker of crowds in which the first side has this share of the second's size."""
     return lambda n: Crowd(draw(int(n * few), 1), draw(n, 2), radius(n))
 
 
@@ -125,7 +125,7 @@ LEAST_COST: Final = {
 
 
 def _believed(n: int, *, mechanism: str) -> tuple[Floats, Positions, Positions]:
-    """Expected distances by kinds of reports, and how many reports of each kind there are."""
+    """Return expected distances by kinds of reports, and the number of reports of each kind."""
     made = REPORTED[mechanism]
     known: list[Belief] = [
         belief(made, made.randomize(_people(m, m, clustered=True), seeded(m), clamp=True))
@@ -162,7 +162,7 @@ PAIRS: Final = {
 
 
 def _graph(crowd: Crowd) -> csr_array:
-    """Every pair within the radius, found by SciPy's trees."""
+    """Return every pair within the radius, by SciPy's trees."""
     trees = cKDTree(crowd.rows), cKDTree(crowd.columns)
     pairs = trees[0].sparse_distance_matrix(trees[1], crowd.radius, output_type="ndarray")
     ones = np.ones(len(pairs), dtype=np.int8)
@@ -186,7 +186,7 @@ class Network:
 
     @classmethod
     def between(cls, crowd: Crowd) -> "Network":
-        """The places of a crowd, in the unit of the solver."""
+        """Return the places of a crowd, in the unit of the solver."""
         (rows, columns), unit = normalised(crowd.rows, crowd.columns)
         return cls(distinct(rows), distinct(columns), crowd.radius / unit)
 
@@ -268,8 +268,8 @@ def _program(costs: Floats, supply: Positions, demand: Positions) -> float:
     left = coo_array((np.ones(n * m), (pairs // m, pairs)))
     room = coo_array((np.ones(n * m), (pairs % m, pairs)))
     solve: Any = linprog
-    found = solve(costs.ravel(), A_ub=room, b_ub=demand, A_eq=left, b_eq=supply, method="highs")
-    return float(found.fun)
+    solution = solve(costs.ravel(), A_ub=room, b_ub=demand, A_eq=left, b_eq=supply, method="highs")
+    return float(solution.fun)
 
 
 def _places_program(crowd: Crowd) -> float:
@@ -309,8 +309,8 @@ def _weighed(crowd: Crowd) -> int:
     """SciPy's count with equal places as one, each with a weight."""
     places, at = distinct(crowd.columns)
     weights, tree = np.bincount(at).astype(float), cKDTree(places)
-    found = tree.count_neighbors(tree, crowd.radius, weights=(weights, weights))
-    return round(float(found)) - len(crowd.columns)
+    count = tree.count_neighbors(tree, crowd.radius, weights=(weights, weights))
+    return round(float(count)) - len(crowd.columns)
 
 
 def _our_matched(graph: csr_array) -> Any:
@@ -401,7 +401,7 @@ TASKS: Final = {
 
 
 def main() -> int:
-    """Print the table; nothing in it has a target."""
+    """Print the table, which has no targets."""
     options = dict(zip(sys.argv, sys.argv[1:], strict=False))
     sizes = [int(size) for size in options["--sizes"].split(",")] if "--sizes" in options else SIZES
     limit, only = float(options.get("--seconds", SECONDS)), options.get("--only", "")
@@ -434,12 +434,12 @@ def main() -> int:
 
 def _told(row: dict[str, float], ours: dict[str, float]) -> str:
     """One cell: seconds, the ratio to ours, memory, and how far the answer is from ours."""
-    told = f"{row['seconds']:.3g} s"
+    text = f"{row['seconds']:.3g} s"
     if row is not ours:
-        told += f" ({row['seconds'] / ours['seconds']:.2g}x)"
-    told += f", {row['peak']:.2f} GB"
+        text += f" ({row['seconds'] / ours['seconds']:.2g}x)"
+    text += f", {row['peak']:.2f} GB"
     off = row["answer"] / ours["answer"] - 1 if ours["answer"] else 0.0
-    return told if abs(off) < 1e-9 else f"{told}, answer {off:+.2%}"
+    return text if abs(off) < 1e-9 else f"{text}, answer {off:+.2%}"
 
 
 def _measured(task: str, crowd: str, way: str, size: int, limit: float) -> dict[str, float] | str:
@@ -457,8 +457,8 @@ def _measured(task: str, crowd: str, way: str, size: int, limit: float) -> dict[
         return "over 8 GB"
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["failed"])[-1][:60]
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def _child(task: str, crowd: str, way: str, size: int, limit: float) -> None:

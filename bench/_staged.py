@@ -34,43 +34,43 @@ _SOME: Final = 1000
 
 
 def cpu_of(pid: int) -> float:
-    """Give the CPU seconds of a process so far."""
+    """Return the CPU seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def peak_of(pid: int) -> int:
-    """Give the most bytes of memory that a process had."""
+    """Return the peak memory of a process in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
 
 
 def children(of: int | str = "self") -> list[int]:
-    """List the processes that one started."""
+    """Return the processes that a process has started."""
     listed = Path(f"/proc/{of}/task").glob("*/children")
     return [int(pid) for one in listed for pid in one.read_text(encoding="ascii").split()]
 
 
-def hands() -> list[int]:
-    """List the processes that work for this one: its own, or those of nodes of Ray."""
-    found, nodes = children(), os.environ.get(NODES)
+def worker_processes() -> list[int]:
+    """Return the processes that work for this one: its children, or those of Ray's nodes."""
+    processes, nodes = children(), os.environ.get(NODES)
     todo = children(nodes) if nodes else []
     while todo:
-        found.append(todo.pop())
-        todo += children(found[-1])
-    return found
+        processes.append(todo.pop())
+        todo += children(processes[-1])
+    return processes
 
 
 def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Write down what each call of something takes, here and in the processes it uses."""
+    """Record what each call of a function takes, here and in its worker processes."""
 
     @wraps(call)
     def inside(*given: Any, **named: Any) -> Any:
         wall, own = time.perf_counter(), time.process_time()
-        before = sum(map(cpu_of, hands()))
-        found = call(*given, **named)
+        before = sum(map(cpu_of, worker_processes()))
+        result = call(*given, **named)
         own = time.process_time() - own
-        helpers = hands()
+        helpers = worker_processes()
         row = {
             "stage": stage,
             "role": sys.argv[1],
@@ -84,7 +84,7 @@ def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
             ),
         }
         _note(row)
-        return found
+        return result
 
     return inside
 
@@ -95,15 +95,15 @@ def _note(row: dict[str, Any]) -> None:
 
 
 def sampled(kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Open or seal for a moment after each part; it counts as time of the stage."""
+    """Open or seal for a moment after each part, as part of the stage's time."""
 
     @wraps(call)
     def inside(bulk: Bulk, many: Sequence[bytes], **named: Any) -> Any:
-        found = call(bulk, many, **named)
+        result = call(bulk, many, **named)
         if len(many) >= _SOME:
             done = curve(kind, _MOMENT)
             _note({"stage": f"limit {kind}", "role": sys.argv[1], **done._asdict()})
-        return found
+        return result
 
     return inside
 

@@ -13,13 +13,13 @@ _OFTEN: Final = 10.0
 
 
 class Said:
-    """Says where a long run is, on standard error, now and then."""
+    """Progress of a long run, printed to standard error from time to time."""
 
     def __init__(self) -> None:
         self._begun = self._last = time.monotonic()
 
     def now_and_then(self, what: str) -> None:
-        """Say something, unless the last words were a moment ago."""
+        """Print a line, unless one was printed a moment ago."""
         now = time.monotonic()
         if now >= self._last + _OFTEN:
             self._last = now
@@ -27,14 +27,14 @@ class Said:
 
 
 def last_words(folder: Path) -> str:
-    """Give the last line of the log that was written last."""
+    """Return the last line of the newest log."""
     newest = max(folder.glob("*.log"), key=lambda path: path.stat().st_mtime)
     lines = newest.read_text(encoding="utf-8", errors="replace").splitlines()
     return f"{newest.stem}: {lines[-1] if lines else ''}"
 
 
 def largest(local: Cluster) -> list[dict[str, Any]]:
-    """Give the most memory that any process of each role had, its workers included."""
+    """Return the peak memory of each role's processes, workers included."""
     rows = []
     for name, process in local.processes.items():
         family = [process.pid]

@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _beside(what: str, seconds: float, plain: float, target: float) -> list[Figure]:
-    """Give a time and how many plain sums it is, of which the latter has a target."""
+    """Return a time, and the same in plain sums, which has a target."""
     return [
         Figure(what=what, value=seconds * 1e3, unit="ms"),
         Figure(what="  in plain sums", value=seconds / plain, unit="x", target=target),
@@ -60,7 +60,7 @@ def _beside(what: str, seconds: float, plain: float, target: float) -> list[Figu
 
 
 def _seconds(job: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Give the least processor time of a few runs, each with nothing remembered from before."""
+    """Return the least processor time of a few runs, each with empty caches."""
     times = []
     for _ in range(repeats):
         for known in _REMEMBERED:
@@ -77,7 +77,7 @@ def _laws() -> dict[str, Callable[[float], Law]]:
 
 
 def _every_law() -> dict[str, Law]:
-    """Give a law of every kind; those with many ratios are made once and kept by their maker."""
+    """Return a law of every kind; those with many ratios are made once and cached."""
     inner = (1 - math.exp(-LOCAL)) / 2
     return {name: make(LOCAL) for name, make in _laws().items()} | {
         "l2 disc with the lens": minkowski(LOCAL, radius=1.5, dimension=2, norm=2),
@@ -93,38 +93,38 @@ def _every_law() -> dict[str, Law]:
 
 def _amplify(plain: float) -> list[Figure]:
     """Time every law; a quarter of the plain sum is about 10 ms on a quiet core."""
-    found = []
+    figures = []
     for name, law in _every_law().items():
         times = [_seconds(partial(amplify, law, crowd=n, delta=0.01 / n)) for n in CROWDS]
-        found += _beside(f"amplify, {name}, median of n", statistics.median(times), plain, 0.25)
-        found += _beside(f"amplify, {name}, slowest n", max(times), plain, 1.0)
-    return found
+        figures += _beside(f"amplify, {name}, median of n", statistics.median(times), plain, 0.25)
+        figures += _beside(f"amplify, {name}, slowest n", max(times), plain, 1.0)
+    return figures
 
 
 def _calibrate(plain: float) -> list[Figure]:
-    found = []
+    figures = []
     for name, make in _laws().items():
         times = [
             _seconds(partial(calibrate, make, epsilon=1.0, crowd=n, delta=0.01 / n)) for n in CROWDS
         ]
-        found += _beside(f"calibrate, {name}, slowest n", max(times), plain, 1.0)
-    return found
+        figures += _beside(f"calibrate, {name}, slowest n", max(times), plain, 1.0)
+    return figures
 
 
 def _ratios() -> list[Figure]:
     """Compare with the plain sum where that fits into memory and patience."""
-    found = []
+    figures = []
     for n in (1_000, 10_000, 100_000, 1_000_000):
         law = AnyLdp(epsilon=LOCAL)
         ours = _seconds(partial(amplify, law, crowd=n, delta=0.01 / n))
         plain = _seconds(partial(_plain_epsilon, LOCAL, n, 0.01 / n), 3)
         mine = amplify(law, crowd=n, delta=0.01 / n).epsilon
         theirs = _plain_epsilon(LOCAL, n, 0.01 / n)
-        found += [
+        figures += [
             Figure(what=f"plain sum : amplify, n = {n:,}", value=plain / ours, unit="x"),
             Figure(what=f"ε above the plain sum's, n = {n:,}", value=mine / theirs - 1, unit=""),
         ]
-    return found
+    return figures
 
 
 def _plain_epsilon(local: float, n: int, delta: float) -> float:
@@ -152,13 +152,15 @@ def _published() -> list[Figure]:
     sys.path.insert(0, where)
     from computeamplification import numericalanalysis  # type: ignore[import-not-found] # noqa: PLC0415
 
-    found = []
+    figures = []
     for n in (1_000, 10_000, 100_000):
         delta = 0.01 / n
         theirs = _seconds(partial(numericalanalysis, n, LOCAL, delta, 10, 100, upperbound=True), 1)
         ours = _seconds(partial(amplify, Clones(epsilon=LOCAL), crowd=n, delta=delta))
-        found.append(Figure(what=f"published : amplify, n = {n:,}", value=theirs / ours, unit="x"))
-    return found
+        figures.append(
+            Figure(what=f"published : amplify, n = {n:,}", value=theirs / ours, unit="x")
+        )
+    return figures
 
 
 def _rest(plain: float) -> list[Figure]:

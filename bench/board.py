@@ -90,7 +90,7 @@ async def _measured(local: Cluster, entries: int, rounds: int) -> list[Figure]:
 
 
 async def _logged(local: Cluster, peers: HttpClient, name: str) -> str:
-    """Have the board log a round; give the round's address there."""
+    """Have the board log a round; return the round's address there."""
     config = local.folder / "server.toml"
     settings = read_settings(config, role="server", kind=ServerSettings)
     shuffler = read_keys(local.folder / "shuffler-1.key")
@@ -112,7 +112,7 @@ async def _logged(local: Cluster, peers: HttpClient, name: str) -> str:
 async def _publish(
     local: Cluster, peers: HttpClient, url: str, keys: SecretKeys, size: int
 ) -> tuple[str, int]:
-    """Deliver a bulletin; give the address of an entry, and the bulletin's size."""
+    """Deliver a bulletin; return the address of an entry, and the bulletin's size."""
     round_ = verify_signatures(read_signed((local.folder / f"{url[-64:]}.terms").read_bytes()))
     each = size // 2
     groups = [
@@ -128,7 +128,7 @@ async def _publish(
 
 
 def _resident(pid: int, what: str = "VmRSS") -> float:
-    """Give the memory of a process in megabytes."""
+    """Return the memory of a process in megabytes."""
     text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     return int(text.split(f"{what}:")[1].split()[0]) / 1e3
 

@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _measured(asked: list[dict[str, Any]]) -> list[float]:
-    """Return the milliseconds of each, by the bundle in Node."""
+    """Return the milliseconds of each mechanism, measured with the bundle in Node."""
     node = shutil.which("node")
     if node is None:
         raise SystemExit("bench browser needs Node 20 or newer on the path")
@@ -68,5 +68,5 @@ def _measured(asked: list[dict[str, Any]]) -> list[float]:
         text=True,
         check=True,
     )
-    found: list[float] = json.loads(done.stdout)
-    return found
+    milliseconds: list[float] = json.loads(done.stdout)
+    return milliseconds

@@ -18,13 +18,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 
 def main() -> int:
-    """Replay and print; return 1 if a promise is not confirmed."""
+    """Replay promises and print; return 1 if one is not confirmed."""
     count = int(os.environ.get("COATCHECK_PROMISES", "500"))
     start = time.perf_counter()
     with ProcessPoolExecutor() as pool:
-        found = list(pool.map(_held, range(count), chunksize=20))
-    wrong = [seed for seed, held in enumerate(found) if held is False]
-    open_ = [seed for seed, held in enumerate(found) if held is None]
+        outcomes = list(pool.map(_held, range(count), chunksize=20))
+    wrong = [seed for seed, held in enumerate(outcomes) if held is False]
+    open_ = [seed for seed, held in enumerate(outcomes) if held is None]
     print(f"false: {wrong}; not decided: {open_}")
     per_promise = (time.perf_counter() - start) / count
     return show(
@@ -43,9 +43,9 @@ def _held(seed: int) -> bool | None:
     from support.crowds import any_promise  # noqa: PLC0415 - of the tests
 
     law, crowd, delta = any_promise(seed)
-    told = amplify(law, crowd=crowd, delta=delta)
+    guarantee = amplify(law, crowd=crowd, delta=delta)
     laws = bounding_laws(law)
-    _, low, high = replayed(*laws, size=crowd, epsilon=told.epsilon, decide=delta, both=False)
+    _, low, high = replayed(*laws, size=crowd, epsilon=guarantee.epsilon, decide=delta, both=False)
     if high <= delta:
         return True
     return False if low > delta else None

@@ -57,9 +57,9 @@ def main() -> int:
 def slowest(
     epsilons: Sequence[float], crowds: Sequence[tuple[int, float]], *, looks: int = 5
 ) -> dict[str, tuple[float, tuple[float, int]]]:
-    """Return for each mechanism the most milliseconds of a look, and at which ε and crowd."""
+    """Return, for each mechanism, the longest examination in milliseconds, with its ε and crowd."""
     cast = RoleKeys.draw(suite=CLASSICAL, shufflers=1, entropy=seeded(1))
-    found = {}
+    slowest_looks = {}
     for name, make in strangers():
         times = {
             (epsilon, crowd): min(
@@ -70,8 +70,8 @@ def slowest(
             for crowd, delta in crowds
         }
         where = max(times, key=lambda place: times[place])
-        found[name] = 1e3 * times[where], where
-    return found
+        slowest_looks[name] = 1e3 * times[where], where
+    return slowest_looks
 
 
 def _look(cast: RoleKeys, made: Randomizer, crowd: int, delta: float) -> float:
@@ -87,7 +87,7 @@ def _look(cast: RoleKeys, made: Randomizer, crowd: int, delta: float) -> float:
 
 
 def _signed(cast: RoleKeys, made: Randomizer, crowd: int, delta: float) -> SignedTerms:
-    """Return terms signed by parties that computed nothing, so that nothing is remembered."""
+    """Return terms signed by parties that computed nothing, so that no cache is warm."""
     plan = GroupPlan(name="people", randomizer=_PLAIN, minimum=2, delta=delta)
     task = Download(groups=("people",))
     terms = json.loads(cast.agree([plan], task=task, name="terms", suite=CLASSICAL).document)
@@ -104,7 +104,7 @@ def _signed(cast: RoleKeys, made: Randomizer, crowd: int, delta: float) -> Signe
 
 
 def strangers() -> Iterator[tuple[str, Callable[[float], Randomizer]]]:
-    """Yield mechanisms as large as terms may have them, each at any ε."""
+    """Yield the largest mechanisms that terms may name, at every ε."""
     line = Box((0.0,), (1.0,))
     row = tuple((i,) for i in range(-2048, 2048))
     deep = tuple((i, *(0,) * 15) for i in range(1_200))
@@ -142,7 +142,7 @@ def _at(kind: Any, **given: Any) -> Callable[[float], Randomizer]:
 
 
 def _fields(line: Box, epsilon: float, size: int) -> FieldwiseResponse:
-    """Return a mechanism of so many fields, no two alike."""
+    """Return a mechanism with a number of different fields."""
     parts = {
         f"f{i}": MinkowskiResponse(domain=line, epsilon=epsilon / size, radius=0.1 + 0.01 * i)
         for i in range(size)

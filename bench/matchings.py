@@ -44,7 +44,7 @@ class Round:
 
 
 def draw(seed: int) -> Round:
-    """Draw a round; its words say what is odd about it."""
+    """Return a random round, with words that say what is special about it."""
     draws = np.random.default_rng(seed)
     kind = _KINDS[seed % len(_KINDS)]
     few = int(draws.integers(1, 60))
@@ -78,11 +78,11 @@ def _places(kind: str, size: int, axes: int, draws: np.random.Generator) -> Floa
 
 
 def wrong(one: Round) -> list[str]:
-    """Say what is wrong with the matchings of a round: nothing, one hopes."""
+    """Return what is wrong with the matchings of a round; empty if they are right."""
     gaps = one.rows[:, None, :] - one.columns[None, :, :]
     apart = np.hypot.reduce(gaps, axis=2)
     unit = float(apart.max()) or 1.0
-    found = []
+    faults = []
     few, many = sorted((one.rows, one.columns), key=len)
     costs = (apart if few is one.rows else apart.T) / unit
     best = float(costs[linear_sum_assignment(costs)].sum())
@@ -90,30 +90,30 @@ def wrong(one: Round) -> list[str]:
         made = assign(few, many)
     cost = float(costs[np.arange(len(few)), made.columns].sum())
     if len(np.unique(made.columns)) < len(few) or made.columns.min() < 0:
-        found.append(f"{one.told}: not everybody has a partner of their own")
+        faults.append(f"{one.told}: not everybody has a partner of their own")
     if cost - best > (made.gap + _CLOSE) * max(best, 1e-12):
-        found.append(f"{one.told}: cost {cost!r}, least {best!r}, stated gap {made.gap:g}")
+        faults.append(f"{one.told}: cost {cost!r}, least {best!r}, stated gap {made.gap:g}")
     near = apart <= one.radius
     most = int((maximum_bipartite_matching(csr_array(near), perm_type="column") >= 0).sum())
     partner = maximum(one.rows, one.columns, radius=one.radius)
     paired = np.flatnonzero(partner >= 0)
     far = int((~near[paired, partner[paired]]).sum())
     if len(np.unique(partner[paired])) < len(paired) or far or len(paired) != most:
-        found.append(f"{one.told}: {len(paired)} pairs, {far} too far, {most} possible")
-    return found
+        faults.append(f"{one.told}: {len(paired)} pairs, {far} too far, {most} possible")
+    return faults
 
 
 def main() -> int:
-    """Hold the rounds; return 1 if a matching was wrong."""
+    """Run the rounds; return 1 if a matching was wrong."""
     if "--scipy" in sys.argv:
         return _solvers.main()
     rounds = int(os.environ.get("COATCHECK_ROUNDS", ROUNDS))
-    found = [sentence for seed in range(rounds) for sentence in wrong(draw(seed))]
-    for sentence in found[:20]:
+    faults = [sentence for seed in range(rounds) for sentence in wrong(draw(seed))]
+    for sentence in faults[:20]:
         print(sentence)
     return show(
         [
             Figure(what="rounds", value=rounds, unit=""),
-            Figure(what="wrong matchings", value=len(found), unit="", target=math.nextafter(1, 0)),
+            Figure(what="wrong matchings", value=len(faults), unit="", target=math.nextafter(1, 0)),
         ]
     )

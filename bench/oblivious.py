@@ -22,7 +22,7 @@ TIMES: Final = 200
 
 
 def main() -> int:
-    """Read the broken messages, then measure."""
+    """Decode the broken messages, then measure."""
     return show([*_broken(), *_costs()])
 
 

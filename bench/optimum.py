@@ -51,8 +51,8 @@ def figures() -> Iterator[Figure]:
     for epsilon in (3.0, 5.0):
         yield _figure("cube, mean", cube, epsilon, box_optimum(3, 7, epsilon), 1.03)
     for p in (1, 2):
-        found = choose(epsilon=3.0, domain=Ball(radius=1.0, p=p, dimension=6), exact=True)
-        ratio = found.error / (found.report_free or math.nan)
+        chosen = choose(epsilon=3.0, domain=Ball(radius=1.0, p=p, dimension=6), exact=True)
+        ratio = chosen.error / (chosen.report_free or math.nan)
         what = f"l{p} ball, d = 6, ε 3: mean error : answering 0"
         yield Figure(what=what, value=ratio, unit="x", target=0.95)
 
@@ -67,9 +67,9 @@ def _figure(
     goal: Goal = "mean",
 ) -> Figure:
     power = 2 if goal in {"squared", "unbiased"} else 1
-    found = choose(epsilon=epsilon, domain=domain, goal=goal, exact=True)
-    told = f"{what}, ε {epsilon:g}: {found.randomizer.name} : linear program ({best**power:.4g})"
-    return Figure(what=told, value=(found.error / best) ** power, unit="x", target=target)
+    chosen = choose(epsilon=epsilon, domain=domain, goal=goal, exact=True)
+    label = f"{what}, ε {epsilon:g}: {chosen.randomizer.name} : linear program ({best**power:.4g})"
+    return Figure(what=label, value=(chosen.error / best) ** power, unit="x", target=target)
 
 
 # -- linear programs
@@ -170,7 +170,7 @@ def _least(
         sums = sparse.hstack([sums, sparse.coo_array((len(totals), 1))])
         limits = np.zeros(2 * pairs + kinds)
         loss = np.eye(1, pairs + orbits + 1, pairs + orbits)[0]
-    found: Any = optimize.linprog(
+    solution: Any = optimize.linprog(
         loss,
         A_ub=between.tocsr(),
         b_ub=limits,
@@ -178,4 +178,4 @@ def _least(
         b_eq=totals,
         method="highs-ipm",
     )
-    return float(found.fun)
+    return float(solution.fun)

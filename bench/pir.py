@@ -50,5 +50,5 @@ def _measured(size: int) -> list[Figure]:
 
 def _timed(call: Callable[[], T]) -> tuple[float, T]:
     begun = time.process_time()
-    found = call()
-    return time.process_time() - begun, found
+    result = call()
+    return time.process_time() - begun, result

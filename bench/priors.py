@@ -40,7 +40,7 @@ TARGETS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The mean distance between where people are and where they are read, in metres."""
+    """The mean distance between people's places and their estimates, in metres."""
 
     data: str
     epsilon: float
@@ -107,12 +107,12 @@ def _median(prior: Prior) -> Floats:
 
 
 def _figures(rows: list[Row]) -> list[Figure]:
-    found = []
+    figures = []
     for row in rows:
         goal = _target(row)
         what = f"{row.data}, ε {row.epsilon:g}, {row.people:,} people, {row.decode}"
-        found.append(Figure(what=what, value=row.mean_error, unit="m", target=goal))
-    return found
+        figures.append(Figure(what=what, value=row.mean_error, unit="m", target=goal))
+    return figures
 
 
 def _missed(rows: list[Row]) -> int:

@@ -39,7 +39,7 @@ TURNS: Final = 7
 
 @dataclass(frozen=True)
 class Echo:
-    """The least task there is, so that what is measured is the protocol."""
+    """The smallest possible task, so that the protocol is what is measured."""
 
     groups: tuple[str, ...] = ("riders", "drivers")
     name: str = "echo"
@@ -49,15 +49,15 @@ class Echo:
         return [Values(np.array(group)) for group in estimates]
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Expose nobody."""
+        """Return that nobody is exposed."""
         return ((0,) * len(sizes),) * len(sizes)
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:
-        """Need as many numbers as an estimate has."""
+        """Return as many numbers as an estimate has."""
         return tuple(AnswerSize(numbers=dimension) for dimension in dimensions)
 
     def params(self) -> dict[str, object]:
-        """Give the name."""
+        """Return the name."""
         return {"name": self.name}
 
 

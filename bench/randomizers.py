@@ -81,7 +81,7 @@ def _one_point() -> list[Figure]:
 
 
 def _peers() -> list[Figure]:
-    """Return how much longer other libraries take a report than our exact path in bulk."""
+    """Return how much longer other libraries take per report than our exact path in bulk."""
     exact, entropy = tuned(MinkowskiResponse, domain=SQUARE, epsilon=EPSILON), system()
     figures = []
     for name, make in (("opendp", _opendp), ("diffprivlib", _diffprivlib)):
@@ -151,7 +151,7 @@ def print_growth() -> None:
 def naive_minkowski(
     values: Floats, radius: float, mixing: float, generator: np.random.Generator
 ) -> Floats:
-    """Return what one writes from the paper: floats, a predictable generator, no checks."""
+    """Return reports as coded from the paper: floats, a predictable generator, no checks."""
     near = generator.random(len(values)) < mixing
     cap = values + generator.uniform(-radius, radius, values.shape)
     far = generator.uniform(-(1 + radius), 1 + radius, values.shape)

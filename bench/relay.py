@@ -77,7 +77,7 @@ def _ways(folder: Path, size: int) -> list[Figure]:
 
 
 def _shown(folder: Path, size: int) -> tuple[BoardService, str, int]:
-    """Make a board that shows so many entries; give the path of one, and the bulletin's size."""
+    """Make a board with a number of entries; return the path of one, and the bulletin's size."""
     local = Cluster(folder)
     signed, round_, digest = terms_of(local)
     each = size // 2
@@ -100,7 +100,7 @@ def _shown(folder: Path, size: int) -> tuple[BoardService, str, int]:
 
 
 def _cpu(service: BoardService, method: str, path: str, body: bytes = b"") -> tuple[float, int]:
-    """Ask in this process; give the CPU seconds of a request and the bytes of its answer."""
+    """Send requests in this process; return the CPU seconds and the answer's bytes of one."""
     headers = [(b"content-type", REQUEST_MEDIA.encode())] if body else []
     scope = {
         "type": "http",
@@ -154,17 +154,17 @@ def _overhead(folder: Path) -> list[Figure]:
             "upload, gateway": (shuffler, "POST", GATEWAY_PATH, handed, "shuffler-1"),
             "relay": (relay, "POST", f"/gateways/{board[7:]}", checkpoint, "relay"),
         }
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in jobs}
+        samples: dict[str, list[tuple[float, float]]] = {name: [] for name in jobs}
         for turn in range(TURNS + 1):
             for name, (where, method, at, body, process) in jobs.items():
                 pid = local.processes[process].pid
                 one = asyncio.run(_burst(where, method, at, body, pid=pid))
-                found[name] += [one] if turn else []
+                samples[name] += [one] if turn else []
 
     def least(name: str) -> float:
-        return min(cpu for _, cpu in found[name])
+        return min(cpu for _, cpu in samples[name])
 
-    rate = max(rate for rate, _ in found["relay"])
+    rate = max(rate for rate, _ in samples["relay"])
     return [
         Figure(what="CPU of an upload, direct", value=least("upload") * 1e6, unit="µs"),
         Figure(
@@ -199,7 +199,7 @@ async def _configs(*urls: str) -> list[GatewayConfig]:
 async def _burst(
     where: str, method: str, path: str, body: bytes, *, pid: int
 ) -> tuple[float, float]:
-    """Send one request over and over; give requests per second and the process's CPU for each."""
+    """Repeat one request; return requests per second, and the process's CPU time for each."""
     host, port = where.removeprefix("http://").split(":")
     media = f"content-type: {REQUEST_MEDIA}\r\n" if "gateway" in path else ""
     head = f"{method} {path} HTTP/1.1\r\nhost: x\r\n{media}content-length: {len(body)}\r\n\r\n"

@@ -4,7 +4,7 @@
 
 Reports are sealed in bulk by processes and put into the shuffler's store; from the close on the
 real services do everything. `--stand-in` leaves the curves out: bytes of the same size stand for
-seals. With several sizes, the exponent of growth between the first and the last is told as well:
+seals. With several sizes, the exponent of growth between the first and the last is printed as well:
 by the clock, and by CPU time, which other work on the machine changes less.
 
 The task is a maximum matching of reports as they come (`raw`), three others within the radius of
@@ -72,23 +72,23 @@ Row = dict[str, Any]
 
 
 class Staged(Cluster):
-    """A cluster whose processes note what their stages take."""
+    """A cluster whose processes record what their stages take."""
 
     module: ClassVar[str] = "bench._staged"
 
 
 def main() -> int:
-    """Rehearse, print a row per stage, and what follows from them."""
+    """Rehearse, and print a row per stage and the capacity that follows."""
     asked = _asked()
     rows: list[Row] = []
     folder = Path(tempfile.mkdtemp(prefix="coatcheck-scale-"))
     try:
         for reports in asked.reports:
-            found = rehearse(folder / str(reports), reports, asked)
+            result = rehearse(folder / str(reports), reports, asked)
             shutil.rmtree(folder / str(reports))
-            for row in found:
+            for row in result:
                 _print(row, asked)
-            rows += found
+            rows += result
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     figures = growth(rows) + capacity(_measured(rows))
@@ -111,7 +111,7 @@ def _asked() -> argparse.Namespace:
 
 
 def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]:
-    """Run one round of so many reports through the services."""
+    """Run one round with a number of reports through the services."""
     folder.mkdir()
     notes = folder / "notes"
     os.environ[NOTES] = str(notes)
@@ -119,7 +119,7 @@ def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]
     if asked.stand_in:
         os.environ[STAND_IN] = "1"
     before = {} if asked.stand_in else limits()
-    with _hands(folder, asked.runner) as hands, Staged(folder, extra=hands) as local:
+    with _runner_settings(folder, asked.runner) as runner, Staged(folder, extra=runner) as local:
         # Its minimum is the crowd, so that it closes when everybody is in.
         url = local.open_round(_plan(reports // 2), closes=1, expires=86_000)
         rows = [_store(local, url, reports, asked)]
@@ -133,8 +133,8 @@ def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]
 
 
 @contextmanager
-def _hands(folder: Path, runner: str) -> Iterator[dict[str, Any]]:
-    """Give the settings of the runner; with `ray`, two nodes of one core each run meanwhile."""
+def _runner_settings(folder: Path, runner: str) -> Iterator[dict[str, Any]]:
+    """Yield the settings of the runner; with `ray`, two nodes of one core each run meanwhile."""
     large = {"batch_limit": 2**40, "peer_timeout": 3600.0, "runner": runner}
     os.environ.pop(NODES, None)
     if runner == "pool":
@@ -161,7 +161,7 @@ def _plan(minimum: int) -> dict[str, Any]:
 
 
 def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) -> Row:
-    """Put everybody's uploads into the shuffler's store, as a process beside it does."""
+    """Write all uploads into the shuffler's store, as a process beside it does."""
     config = local.folder / "shuffler-1.toml"
     settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
     store = ShufflerStore(settings.store_url, settings.round_key_folder)
@@ -185,7 +185,7 @@ def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) ->
 
 
 def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
-    """Wait for the phases as the services tell them."""
+    """Wait for the phases, as the services report them."""
     board, said = f"{local.url('board')}/rounds/{url.rpartition('/')[2]}", Said()
     client = httpx2.Client(timeout=600)  # one: to make one for every question takes .05 s of CPU
 
@@ -210,46 +210,46 @@ def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
 
 
 def _curves(notes: list[Row], before: dict[str, Limit]) -> dict[str, Limit]:
-    """Give each stage's limit: as its processes measured it between its parts.
+    """Return each stage's limit, as its processes measured it between its parts.
 
     Nodes of Ray do not, and a small round has no parts: there it is what was measured before.
     """
-    found = {}
+    stage_limits = {}
     for name, (role, kind) in CURVES.items() if before else ():
         done = [
             Done(note["many"], note["seconds"], note["cpu"])
             for note in notes
             if (note["role"], note["stage"]) == (role, f"limit {kind}")
         ]
-        found[name] = Limit.of(done) if done else before[kind]
-    return found
+        stage_limits[name] = Limit.of(done) if done else before[kind]
+    return stage_limits
 
 
 def _summed(notes: list[Row]) -> list[Row]:
     """Add up the calls of each stage."""
-    found: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
     for note in notes:
         name = NAMES.get((note["role"], note["stage"]))
         if name is None:
             continue
-        row = found.setdefault(name, {"stage": name, "peak_bytes": 0, "pids": set()})
+        row = rows.setdefault(name, {"stage": name, "peak_bytes": 0, "pids": set()})
         row["pids"].add(note["pid"])
         row["peak_bytes"] = max(row["peak_bytes"], note["peak_bytes"])
         for key in ("seconds", "cpu_seconds", "own_seconds"):
             row[key] = row.get(key, 0.0) + note[key]
     # On a node nobody sees the task alone, so it is all of its stage.
-    task = found.setdefault("task", {**found["compute"], "stage": "task"})
-    whole = found["answer"]  # the task has a row of its own
+    task = rows.setdefault("task", {**rows["compute"], "stage": "task"})
+    whole = rows["answer"]  # the task has a row of its own
     inside = task["pids"] <= whole["pids"]
     for key in ("seconds", "cpu_seconds", "own_seconds") if inside else ("seconds", "cpu_seconds"):
         whole[key] -= task[key]
-    for row in found.values():
+    for row in rows.values():
         del row["pids"]
-    return [found[name] for name in dict.fromkeys(NAMES.values())]
+    return [rows[name] for name in dict.fromkeys(NAMES.values())]
 
 
 def _row(row: Row, reports: int, curves: dict[str, Limit]) -> Row:
-    """Compare a stage with what the curves alone would take on all cores."""
+    """Compare a stage with the time of the curve operations alone on all cores."""
     name, own = row["stage"], row.pop("own_seconds")
     limit = curves.get(name)
     return {
@@ -264,7 +264,7 @@ def _row(row: Row, reports: int, curves: dict[str, Limit]) -> Row:
 
 
 def _bytes(local: Cluster) -> Row:
-    """Add up what each role has on the disk at the end."""
+    """Return the bytes that each role has on the disk at the end."""
     sizes = {"shuffler": 0, "server": 0, "board": 0}
     for path in local.folder.rglob("*"):
         role = path.relative_to(local.folder).parts[0].partition("-")[0].partition(".")[0]
@@ -274,7 +274,7 @@ def _bytes(local: Cluster) -> Row:
 
 
 def growth(rows: list[Row]) -> list[Figure]:
-    """Give the exponents between the smallest and the largest round."""
+    """Return the exponents of growth between the smallest and the largest round."""
     sizes = sorted({row["reports"] for row in rows})
     figures = []
     for stage in dict.fromkeys(row["stage"] for row in rows):
@@ -291,7 +291,7 @@ def growth(rows: list[Row]) -> list[Figure]:
 
 
 def _measured(rows: list[Row]) -> Measured:
-    """Take the largest round's figures per report."""
+    """Return the figures of the largest round, per report."""
     last = {row["stage"]: row for row in rows}
     reports = last["release"]["reports"]
     cpu = {name: last[name]["cpu_seconds"] / reports for name in ("store", "release", "answer")}
@@ -299,7 +299,7 @@ def _measured(rows: list[Row]) -> Measured:
 
 
 def _targets(rows: list[Row], *, stand_in: bool) -> list[Figure]:
-    """Compare the largest round with what was promised."""
+    """Compare the largest round with the targets."""
     last = {row["stage"]: row for row in rows}
     figures = [
         Figure(

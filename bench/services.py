@@ -2,7 +2,7 @@
 
 Uploads are sent over 64 connections to the same server with no store, SQLite and PostgreSQL, in
 turns, and to a bare ASGI callable. CPU is that of the process that takes uploads; what PostgreSQL's
-own processes take is told beside it. Then 20,000 people take part in a round of real processes.
+own processes take is printed beside it. Then 20,000 people take part in a round of real processes.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def plan(name: str, *, minimum: int) -> dict[str, Any]:
-    """Draft a round of riders and drivers."""
+    """Return the draft of a round of riders and drivers."""
     square = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
     mechanism = {"name": "minkowski", "domain": square, "epsilon": 2.0, "radius": 0.5}
     group = {"randomizer": mechanism, "minimum": minimum, "delta": 1e-3}
@@ -66,7 +66,7 @@ def _ingest(folder: Path) -> list[Figure]:
     with _postgres(folder) as (url, database):
         kinds = ["bare", "route", "unsigned", "none", "sqlite", *(["postgresql"] if url else [])]
         stores = {"sqlite": "sqlite:ingest.db", "postgresql": url}
-        found: dict[str, list[Burst]] = {kind: [] for kind in kinds}
+        bursts: dict[str, list[Burst]] = {kind: [] for kind in kinds}
         beside: list[float] = []
         with _servers(folder, kinds, stores) as running:
             for turn in range(TURNS + 1):
@@ -76,10 +76,10 @@ def _ingest(folder: Path) -> list[Figure]:
                     before = cpu_below(database)
                     one = asyncio.run(burst(port, path, upload, pid=pid, seconds=seconds))
                     if turn:
-                        found[kind].append(one)
+                        bursts[kind].append(one)
                     if turn and kind == "postgresql":
                         beside.append((cpu_below(database) - before) / one.done)
-    figures = _figures(found)
+    figures = _figures(bursts)
     if beside:
         value = statistics.median(beside) * 1e6
         figures.append(
@@ -150,7 +150,7 @@ def _figures(found: dict[str, list[Burst]]) -> list[Figure]:
 def _servers(
     folder: Path, kinds: list[str], stores: dict[str, str]
 ) -> Iterator[dict[str, tuple[int, int, str, bytes]]]:
-    """Start every variant with one open round, and give port, process, path and an upload."""
+    """Start every variant with one open round; return its port, process, path and an upload."""
     processes: list[subprocess.Popen[bytes]] = []
     running = {}
     try:
@@ -214,7 +214,7 @@ def _open(port: int, digest: str, signed: bytes) -> None:
 
 @contextmanager
 def _postgres(folder: Path) -> Iterator[tuple[str, int]]:
-    """Start a PostgreSQL of the bench's own if one is installed; its address and process."""
+    """Start a PostgreSQL for the bench if it is installed; return its address and process."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     postgresql: Any = import_module("support.postgresql")
     if postgresql.installed() is None:

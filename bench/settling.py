@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _steps() -> list[Figure]:
-    """Quality against the number of candidates and of steps."""
+    """Print the quality by the number of candidates and of steps."""
     places, figures = [_square(side) for side in sides("gmission")], []
     for candidates, asks in product((3, 5, 10), ((1,), (2,), (3,), (3, 2), (4, 2))):
         options: dict[str, Any] = {"candidates": candidates, "asks": asks}

@@ -120,7 +120,7 @@ def _two_ways(
 
 
 def _agreement(*, quick: bool) -> list[Figure]:
-    """F1 beside three cKDTree counts: true, noisy, and the joint space.
+    """Measure F1 beside three cKDTree counts: true, noisy, and the joint space.
 
     No tree can count the pairs that are close in both spaces; the l2 count in the joint space,
     a smaller set, stands in for it.
@@ -191,12 +191,12 @@ def _shapiq(game: Game) -> Floats:
         return np.where(length > 0, summed @ game.direction / np.where(length > 0, length, 1), 0)
 
     sampler = peer.PermutationSamplingSV(n=n, random_state=1)
-    found = sampler.approximate(budget=20 * n, game=utility)
-    return np.array([found[(i,)] for i in range(n)])
+    values = sampler.approximate(budget=20 * n, game=utility)
+    return np.array([values[(i,)] for i in range(n)])
 
 
 def _candidates(*, quick: bool) -> list[Figure]:
-    """Lists of candidates, and matchings by expected costs, on what a grid and a cap report."""
+    """Measure lists of candidates and matchings by expected costs, on grid and cap reports."""
     n, figures = 2_000 if quick else 100_000, []
     for mechanism in REPORTED:
         places = [reports(m, g, mechanism=mechanism) for g, m in enumerate((n * 4 // 5, n))]
@@ -222,17 +222,19 @@ def _candidates(*, quick: bool) -> list[Figure]:
 
 
 def _plans() -> list[Figure]:
-    """Plans for a task: how far what they promise is from what fresh crowds measure."""
+    """Compare the predictions of plans for a task with measurements on fresh crowds."""
     box, task, off = Box((-1.0, -1.0), (1.0, 1.0)), MaximumMatching(radius=0.4), []
     for seed in range(500, 520):
         groups = {name: Group(box, crowd=120) for name in task.groups}
-        found = plan(groups, epsilon=3.0, delta=1e-4, goal="task", task=task, entropy=seeded(seed))
-        promised, entropy, lost = found["users"].best, seeded(1000 + seed), []
+        planned = plan(
+            groups, epsilon=3.0, delta=1e-4, goal="task", task=task, entropy=seeded(seed)
+        )
+        promised, entropy, lost = planned["users"].best, seeded(1000 + seed), []
         for _ in range(40):
             truth = [Prior.even(box).draw(box, 120, entropy) for _ in groups]
             seen = [
                 numbers(own.randomizer, own.randomizer.randomize(places, entropy), own.best.how)
-                for own, places in zip(found, truth, strict=True)
+                for own, places in zip(planned, truth, strict=True)
             ]
             lost.append(1 - task.score(truth, estimates=seen).value)
         error = math.hypot(promised.standard_error or 0.0, float(np.std(lost)) / math.sqrt(40))
@@ -244,7 +246,7 @@ def _plans() -> list[Figure]:
 
 
 def _growth() -> list[Figure]:
-    """Exponents of the time in the number of people."""
+    """Return the exponents of the time in the number of people."""
     jobs: list[tuple[str, tuple[int, ...], Callable[[int], object]]] = [
         ("least-cost, sides 5 : 4", (10_000, 100_000), lambda n: _solve(n * 4 // 5, n)),
         ("least-cost, equal sides", (10_000, 50_000), lambda n: _solve(n, n)),
@@ -276,7 +278,7 @@ def _match(n: int) -> object:
 
 
 def _memory() -> list[Figure]:
-    """Peaks of whole processes, the interpreter and numba included."""
+    """Return peaks of whole processes, the interpreter and numba included."""
     figures = []
     for job, people, target in (("check-ins", 0, 0.5), ("least-cost, bounded", 50_000, 1.0)):
         seconds, peak = _large.measured(job, people)
@@ -286,17 +288,17 @@ def _memory() -> list[Figure]:
 
 
 def _warm_up() -> None:
-    """Compile, so that no figure holds the compiler."""
+    """Compile, so that no figure includes the compiler."""
     _solve(900, 1000)
     _solve(1000, 1000)
     agreement(spread(500, 1), spread(500, 2), radius=0.2)
 
 
 def _once(job: Callable[[], Any]) -> tuple[float, Any]:
-    """The processor seconds of a job, which another load does not lengthen much; its result."""
+    """Return the processor seconds of a job, which other load hardly lengthens, and its result."""
     start = time.process_time()
-    found = job()
-    return time.process_time() - start, found
+    result = job()
+    return time.process_time() - start, result
 
 
 def _ratio(what: str, ours: float, theirs: float, faster: float) -> Figure:

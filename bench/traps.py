@@ -20,7 +20,7 @@ STRATEGIES = ("honest", "victim alone", "every other person", "at random", "half
 def attack(
     strategy: str, *, people: int, minimum: int, delta: float, rng: np.random.Generator
 ) -> tuple[bool, int]:
-    """Run one attack: whether the shuffler goes on, and how many honest reports are left."""
+    """Run one attack; return whether the shuffler continues, and how many honest reports remain."""
     kept = passed_on(strategy, people=people, minimum=minimum, delta=delta, rng=rng)
     heads = rng.random(people) < 0.5  # the report is the first of the two
     reports = int(np.where(heads, kept[:, 0], kept[:, 1]).sum())
@@ -32,7 +32,7 @@ def attack(
 def passed_on(
     strategy: str, *, people: int, minimum: int, delta: float, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Choose which of everybody's two items the attacker passes on."""
+    """Return which of the two items of each person the attacker passes on."""
     kept = np.ones((people, 2), dtype=np.bool_)
     if strategy == "victim alone":
         kept[1:] = False
@@ -49,7 +49,7 @@ def passed_on(
 
 @lru_cache(maxsize=64)
 def worst(people: int, minimum: int, delta: float) -> tuple[int, float]:
-    """Find of how many people to pass on one item, and the chance to win with it, exactly."""
+    """Return of how many people to pass on one item, and the exact chance to win with it."""
     lost = np.arange(people + 1)
     shown = np.array(
         [uploads.people(counted=people - n, registered=people, delta=delta) for n in lost.tolist()]
@@ -63,7 +63,7 @@ def worst(people: int, minimum: int, delta: float) -> tuple[int, float]:
 
 
 def main() -> int:
-    """Print for each strategy how 10,000 attacks end."""
+    """Print, for each strategy, how 10,000 attacks end."""
     failed = 0
     for people, minimum, delta in ((1_000, 900, 1e-3), (1_000, 900, 1e-9), (200, 100, 1e-3)):
         single, chance = worst(people, minimum, delta)

@@ -60,7 +60,7 @@ class Bulk:
         *,
         project: bool = False,
     ) -> Floats:
-        """Draw the same reports, and return the sum of what they are read as.
+        """Draw the same reports, and return the sum of their estimates.
 
         They are read without bias, or each is put back into the unit ball.
         """
@@ -89,26 +89,26 @@ class Bulk:
             yield turns[some], indices[some], (moves, signs)
 
     def nearest(self, gradients: NDArray[Any], turns: Integers, turn: Turn) -> Integers:
-        """Return which codewords are the nearest of each gradient, in no order."""
+        """Return the nearest codewords of each gradient, in no order."""
         seen, near = self.turned(gradients, turn), self.part.closest
         scores = seen @ self._scaled.T
         last = self.part.size - near
-        found = np.argpartition(scores, (last - 1, last), axis=1)
-        edge = np.take_along_axis(scores, found[:, last - 1 : last + 1], axis=1)
-        found = found[:, last:]
+        nearest = np.argpartition(scores, (last - 1, last), axis=1)
+        edge = np.take_along_axis(scores, nearest[:, last - 1 : last + 1], axis=1)
+        nearest = nearest[:, last:]
         doubtful = np.flatnonzero(edge[:, 1] - edge[:, 0] < _CLOSE)
         if len(doubtful):
             points = self._points(gradients[doubtful])
             exact = self._codewords.nearest(points, turns[doubtful], near)
-            found[doubtful] = np.concatenate([one for _, one in exact])
-        return found
+            nearest[doubtful] = np.concatenate([one for _, one in exact])
+        return nearest
 
     def turned(self, gradients: NDArray[Any], turn: Turn) -> Singles:
         """Return clipped gradients on the lattice, lifted and turned, at length 1."""
         moves, signs = turn
-        found = np.empty(signs.shape, dtype=np.float32)
-        _turn(gradients, moves, signs, self.clip, self.stretch, self._codewords.half, found)
-        return found
+        turned = np.empty(signs.shape, dtype=np.float32)
+        _turn(gradients, moves, signs, self.clip, self.stretch, self._codewords.half, turned)
+        return turned
 
     def _points(self, gradients: NDArray[Any]) -> Integers:
         """Return the same on the lattice of the domain."""
@@ -130,11 +130,11 @@ class Bulk:
     @cached_property
     def _scaled(self) -> Singles:
         """Return codewords as the product's keys weigh them, at a length of about 1."""
-        found = np.empty((self.part.size, self.part.domain.dimension + 1), dtype=np.float32)
+        points = np.empty((self.part.size, self.part.domain.dimension + 1), dtype=np.float32)
         for start, rows in self._codewords.blocks():
             weights = np.array(inverse_lengths(rows)) * 2.0**-26
-            found[start : start + len(rows)] = rows * weights[:, None]
-        return found
+            points[start : start + len(rows)] = rows * weights[:, None]
+        return points
 
 
 @jit
@@ -145,7 +145,7 @@ def _turn(  # noqa: PLR0917 - a compiled loop has no objects
     clip: float,
     stretch: bool,  # noqa: FBT001 - as above
     half: int,
-    found: Any,
+    lattice: Any,
 ) -> None:
     size = gradients.shape[1]
     point = np.empty(size + 1, dtype=np.int64)
@@ -165,9 +165,9 @@ def _turn(  # noqa: PLR0917 - a compiled loop has no objects
         point[size] = root - (root * root > left) + ((root + 1) * (root + 1) <= left)
         split = size + 1 - moves[row]
         for i in range(split):
-            found[row, i] = point[i + moves[row]] * signs[row, i] * inverse
+            lattice[row, i] = point[i + moves[row]] * signs[row, i] * inverse
         for i in range(split, size + 1):
-            found[row, i] = point[i - split] * signs[row, i] * inverse
+            lattice[row, i] = point[i - split] * signs[row, i] * inverse
 
 
 @jit

@@ -32,7 +32,7 @@ _SLACK: Final = 0.05  # of a score that the text tells in words
 
 
 def _ranking(rows: list[Row], measure: str, text: str, *, higher: bool, most: bool) -> Finding:
-    """Hold the paper's ranking against the same one of ours."""
+    """Compare the paper's ranking with ours."""
     first = published_first(rows, measure, higher=higher)
     verdict = (first.most if most else first.verdict) if text else ""
     return Finding("ranking", text, f"Minkowski {first}", "", verdict, first.exceptions)
@@ -41,7 +41,7 @@ def _ranking(rows: list[Row], measure: str, text: str, *, higher: bool, most: bo
 def _ours(
     rows: list[Row], measure: str, *, higher: bool, ours: str = "best", model: str = "pic"
 ) -> list[Finding]:
-    """Hold ours against the paper's Minkowski response, and against no report at all.
+    """Compare ours with the paper's Minkowski response, and with no report at all.
 
     In the crowd also where it is asked to be ahead everywhere: from a budget of 0.5 on.
     """
@@ -60,13 +60,13 @@ def _mine(what: str, rows: list[Row], measure: str, *, higher: bool, ours: str) 
     nothing, theirs = (
         against_nothing(rows, measure, higher=higher, ours=name) for name in (ours, PUBLISHED)
     )
-    told = f"against Minkowski {best}; against everybody in the middle {nothing}"
+    summary = f"against Minkowski {best}; against everybody in the middle {nothing}"
     truth = [number(row, measure) for row in only(rows, mechanism="clear")]
     if any(truth):  # an error of 0 goes without saying
-        told += f"; true places: {' and '.join(f'{value:.3g}' for value in truth)}"
+        summary += f"; true places: {' and '.join(f'{value:.3g}' for value in truth)}"
     reason = "; ".join(part for part in (best.exceptions, nothing.exceptions) if part)
     middle = f"Minkowski against everybody in the middle {theirs}"
-    return Finding(what, "", middle, told, _both(best, nothing), reason)
+    return Finding(what, "", middle, summary, _both(best, nothing), reason)
 
 
 def _both(best: Count, nothing: Count) -> str:
@@ -78,12 +78,12 @@ def _both(best: Count, nothing: Count) -> str:
 
 def sc_distance(rows: list[Row]) -> list[Finding]:
     """Errors of single reports on the crowdsourcing data."""
-    told, local, pic = expected("sc-distance"), only(rows, model="local"), only(rows, model="pic")
-    claims = told["claims"]
+    paper, local, pic = expected("sc-distance"), only(rows, model="local"), only(rows, model="pic")
+    claims = paper["claims"]
     large = [row for row in local if number(row, "epsilon") >= 2]
     first = published_first(large, "distance", higher=False)
     worst = max(_behind(local, epsilon) for epsilon in (0.5, 1.0))
-    kept = (first.verdict == YES) + (worst <= told["on_par"])
+    kept = (first.verdict == YES) + (worst <= paper["on_par"])
     return [
         Finding(
             "LDP: ranking",
@@ -115,12 +115,14 @@ def _behind(rows: list[Row], epsilon: float) -> float:
 
 
 def _growing(pic: list[Row], text: str) -> Finding:
-    """See whether the best of the others falls behind as the budget grows."""
+    """Return whether the best of the others falls behind as the budget grows."""
     budgets = sorted({number(row, "epsilon") for row in pic})
     ratios = [1 / _behind(pic, epsilon) for epsilon in budgets]
-    told = ", ".join(f"{ratio:.2f} (ε {e:g})" for ratio, e in zip(ratios, budgets, strict=True))
+    by_budget = ", ".join(
+        f"{ratio:.2f} (ε {e:g})" for ratio, e in zip(ratios, budgets, strict=True)
+    )
     steps = [a <= b * 1.02 for a, b in pairwise(ratios)]
-    ours = f"best of the others over Minkowski: {told}"
+    ours = f"best of the others over Minkowski: {by_budget}"
     return Finding("advantage", text, ours, "", graded(sum(steps), len(steps)))
 
 
@@ -152,22 +154,22 @@ def sc_cost(rows: list[Row]) -> list[Finding]:
 
 def sc_success(rows: list[Row]) -> list[Finding]:
     """Success ratios of the maximum matching."""
-    told = expected("sc-success")["claims"]
+    claims = expected("sc-success")["claims"]
     pic = only(rows, model="pic", epsilon=3.0)
     clear = [number(row, "success") for row in only(rows, mechanism="clear")]
     return [
         Finding(
             "clear data",
-            told["clear"],
+            claims["clear"],
             " and ".join(f"{100 * ratio:g}%" for ratio in clear),
             "",
             YES if clear and min(clear) == 1 else NO,
         ),
-        _ranking(only(rows, model="pic"), "success", told["pic"], higher=True, most=False),
-        _gain(rows, "success", told["gain"], higher=True),
+        _ranking(only(rows, model="pic"), "success", claims["pic"], higher=True, most=False),
+        _gain(rows, "success", claims["gain"], higher=True),
         Finding(
             "ε_c = 3",
-            told["level"],
+            claims["level"],
             ranges(pic, "success", mechanism=PUBLISHED),
             "; ".join(f"{ranges(pic, 'success', mechanism=m)} ({m})" for m in ("task", "expected")),
             "",
@@ -193,19 +195,21 @@ def _better(count: Count) -> str:
 
 def lbs_distance_shuffle(rows: list[Row], *, radius: float, item: str) -> list[Finding]:
     """Errors of single check-ins in PIC."""
-    told, rows = expected(item)["claims"], only(rows, radius=radius)
-    text = told.get("first") or told["most"]
+    claims, rows = expected(item)["claims"], only(rows, radius=radius)
+    text = claims.get("first") or claims["most"]
     pic = only(rows, model="pic")
-    found = [_ranking(pic, "distance", text, higher=False, most="most" in told)]
+    findings = [_ranking(pic, "distance", text, higher=False, most="most" in claims)]
     theirs = only(pic, mechanism=PUBLISHED, epsilon=1.0)
     small, every = ([r for r in theirs if (r["size"] == 0) == whole] for whole in (False, True))
-    if "crowd" in told and every:
+    if "crowd" in claims and every:
         few, all_ = _values(small, "distance"), _values(every, "distance")
         ours = f"ε_c = 1: {few} with {SUBSET:,}, {all_} with all"
         less = max(number(r, "distance") for r in every) < min(number(r, "distance") for r in small)
-        found.append(Finding("size of the crowd", told["crowd"], ours, "", YES if less else NO))
+        findings.append(
+            Finding("size of the crowd", claims["crowd"], ours, "", YES if less else NO)
+        )
     return [
-        *found,
+        *findings,
         *_ours(rows, "distance", higher=False),
         _honest(rows, "distance", higher=False, ours="best"),
     ]
@@ -216,7 +220,7 @@ def _values(rows: list[Row], measure: str) -> str:
 
 
 def _honest(rows: list[Row], measure: str, *, higher: bool, ours: str) -> Finding:
-    """Hide only among those whom nobody's list gives away, the longest by truth or by report."""
+    """Count as a crowd only those whom no list identifies, the longest by truth or by report."""
     honest = only(rows, model="honest")
     best = best_first(honest, measure, higher=higher, ours=ours)
     return Finding(
@@ -239,25 +243,25 @@ def _share(rows: list[Row], mechanism: str) -> str:
 
 def lbs_f1_local(rows: list[Row], *, radius: float, item: str) -> list[Finding]:
     """F1 scores in the local model."""
-    told, every = expected(item), only(rows, model="local")
+    paper, every = expected(item), only(rows, model="local")
     mine = _ours(only(rows, radius=radius), "f1", higher=True, model="local")
     local = only(every, radius=radius)
     most = max((number(r, "f1") for r in local if r["mechanism"] != "best"), default=math.nan)
     best = max((number(r, "f1") for r in only(local, mechanism="best")), default=math.nan)
     if math.isnan(best):
         return []
-    if "lower" in told["claims"]:
+    if "lower" in paper["claims"]:
         sizes = {row["size"] for row in local}
         wider = [r for r in only(every, radius=0.2) if r["size"] in sizes]
         wider = [r for r in wider if r["mechanism"] in MECHANISMS]
         less = [number(r, "f1") < number(w, "f1") for r, w in _pairs(local, wider)]
         ours = f"in {sum(less)} of {len(less)} settings; at most {most:.3f}"
         verdict = graded(sum(less), len(less))
-        level = Finding("τ = 0.1", told["claims"]["lower"], ours, f"at most {best:.3f}", verdict)
+        level = Finding("τ = 0.1", paper["claims"]["lower"], ours, f"at most {best:.3f}", verdict)
         return [level, *mine]
-    low = YES if most < told["low"] else NO
+    low = YES if most < paper["low"] else NO
     level = Finding(
-        "level", told["claims"]["low"], f"at most {most:.3f}", f"at most {best:.3f}", low
+        "level", paper["claims"]["low"], f"at most {most:.3f}", f"at most {best:.3f}", low
     )
     there = [r for r in local if r["size"] == 0 and r["mechanism"] in MECHANISMS]
     gaps = [
@@ -266,8 +270,8 @@ def lbs_f1_local(rows: list[Row], *, radius: float, item: str) -> list[Finding]:
     if not gaps:
         return [level, *mine]
     ours = f"differs by at most {max(gaps):.3f}"
-    verdict = YES if max(gaps) <= told["same"] else NO
-    return [level, Finding("size of the crowd", told["claims"]["size"], ours, "", verdict), *mine]
+    verdict = YES if max(gaps) <= paper["same"] else NO
+    return [level, Finding("size of the crowd", paper["claims"]["size"], ours, "", verdict), *mine]
 
 
 def _pairs(rows: list[Row], others: list[Row]) -> list[tuple[Row, Row]]:
@@ -282,35 +286,35 @@ def _pairs(rows: list[Row], others: list[Row]) -> list[tuple[Row, Row]]:
 
 def lbs_f1_shuffle(rows: list[Row], *, radius: float, item: str) -> list[Finding]:
     """F1 scores in PIC, exact over all pairs."""
-    told, rows = expected(item), only(rows, radius=radius)
-    claims, pic = told["claims"], only(rows, model="pic")
-    found = []
+    paper, rows = expected(item), only(rows, radius=radius)
+    claims, pic = paper["claims"], only(rows, model="pic")
+    findings = []
     if "gain" in claims:
-        found.append(_gain(rows, "f1", claims["gain"], higher=True))
-    found.append(_ranking(pic, "f1", claims.get("most", ""), higher=True, most=True))
-    for budget, aim in told["f1"].items():
+        findings.append(_gain(rows, "f1", claims["gain"], higher=True))
+    findings.append(_ranking(pic, "f1", claims.get("most", ""), higher=True, most=True))
+    for budget, aim in paper["f1"].items():
         theirs, ours = (
             [number(r, "f1") for r in only(pic, mechanism=m, epsilon=float(budget), size=0)]
             for m in (PUBLISHED, "task")
         )
         if theirs:
-            reached = min(theirs) >= aim - told["slack"]
+            reached = min(theirs) >= aim - paper["slack"]
             a, b = (" and ".join(f"{value:.3f}" for value in values) for values in (theirs, ours))
-            what, text = f"all check-ins, ε_c = {budget}", told["printed"][budget]
+            what, text = f"all check-ins, ε_c = {budget}", paper["printed"][budget]
             verdict, reason = (YES, "") if reached else (NO, _UNFIT)
-            found.append(Finding(what, text, a, b, verdict, reason))
+            findings.append(Finding(what, text, a, b, verdict, reason))
     return [
-        *found,
+        *findings,
         *_ours(rows, "f1", higher=True, ours="task"),
         _honest(rows, "f1", higher=True, ours="task"),
     ]
 
 
 def lbs_f1_reading(rows: list[Row]) -> list[Finding]:
-    """Hold what is said of F1 scores against a reading that the paper does not spell out."""
+    """Compare statements about F1 scores with a reading that the paper does not spell out."""
     if any(row["size"] for row in rows):
         return [Finding(f"only {rows[0]['size']:,} check-ins", "", "", reason="a quick run")]
-    found = []
+    findings = []
     for radius, printed in expected("lbs-f1-reading")["f1"].items():
         for setting, (text, least, most) in printed.items():
             model, _, budget = setting.partition(" ")
@@ -322,8 +326,8 @@ def lbs_f1_reading(rows: list[Row]) -> list[Finding]:
             ours = f"{_values(there, 'both')}; as it is written {_values(there, 'as_written')}"
             what = f"τ = {radius}, {'LDP, ε' if model == 'local' else 'PIC, ε_c'} = {budget}"
             reason = "found by fitting, not said in the paper" if near else "against the reading"
-            found.append(Finding(what, text, ours, "", YES if near else NO, reason))
-    return found
+            findings.append(Finding(what, text, ours, "", YES if near else NO, reason))
+    return findings
 
 
 def lbs_f1_reading_table(rows: list[Row]) -> list[str]:

@@ -94,13 +94,13 @@ def local_budget(epsilon: float, *, crowd: int, anonymous: int) -> float:
 
     The paper computes it numerically for the worst of all ε-LDP mechanisms, and so does this.
     """
-    found = calibrate(epsilon=epsilon, crowd=anonymous, delta=delta(crowd), method="generic")
-    return found.local_epsilon
+    guarantee = calibrate(epsilon=epsilon, crowd=anonymous, delta=delta(crowd), method="generic")
+    return guarantee.local_epsilon
 
 
 @cache
 def design(mechanism: str, *, model: str, epsilon: float, crowd: int, anonymous: int) -> Design:
-    """Return what a group of `crowd` uses, of whom `anonymous` are left to hide among.
+    """Return the design of a group of `crowd` people, of whom `anonymous` count as the crowd.
 
     `best` is what the library recommends for the same promise: `choose` for one report alone,
     `plan` in a crowd. Neither looks at the data.
@@ -128,10 +128,10 @@ def designs_for(
     """
     groups = dict(zip(task.groups, (Group(SQUARE, crowd=n) for n in anonymous), strict=True))
     prior = [even_prior(SQUARE, count=min(n, _PLAYERS)) for n in crowds]
-    found = plan(
+    planned = plan(
         groups, epsilon=epsilon, delta=delta(max(crowds)), goal="task", task=task, prior=prior
     )
-    bests = [found[name].best for name in groups]
+    bests = [planned[name].best for name in groups]
     return [Design(best.randomizer, best.how) for best in bests]
 
 
@@ -245,7 +245,7 @@ def round_budget(budget: int, make: Callable[[float], Law] = any_ldp) -> float:
 
 @cache
 def coin_budget(budget: int, make: Callable[[float], Law]) -> float:
-    """Return the local ε a round if everybody's own coin decides, and silence is a message too.
+    """Return the local ε of a round with participation coins, where silence is a message too.
 
     The promise to each of the 50,000 is the same; that the server's sample stays secret need not
     be assumed.
@@ -265,12 +265,12 @@ def _coin_law(epsilon: float, *, radius: float) -> Law:
 @cache
 def _best_federated(budget: int, *, coins: bool) -> MinkowskiResponse:
     """Search radius and local ε together under the mechanism's own law, for the mean."""
-    found = []
+    candidates = []
     for radius in _RADII:
         if coins:
             epsilon = coin_budget(budget, partial(_coin_law, radius=radius))
         else:
             epsilon = round_budget(budget, partial(_law, radius=radius))
         made = MinkowskiResponse(domain=L1, epsilon=epsilon, radius=radius)
-        found.append((made.squared_error(np.zeros(6)), made))
-    return min(found, key=lambda one: one[0])[1]
+        candidates.append((made.squared_error(np.zeros(6)), made))
+    return min(candidates, key=lambda one: one[0])[1]

@@ -40,19 +40,19 @@ CLUSTERED: Final = (800, 600)  # check-ins that are users, and others that are w
 
 
 def is_there() -> bool:
-    """Tell whether the folder of the data sets exists."""
+    """Return whether the folder of the data sets exists."""
     return _folder().is_dir()
 
 
 def where() -> Path:
-    """Return the folder of the data sets, or say how to get them."""
-    found = _folder()
-    if not found.is_dir():
+    """Return the folder of the data sets, or raise an error that says how to get them."""
+    folder = _folder()
+    if not folder.is_dir():
         raise Misuse(
-            f"there is no folder {found} with the data sets; put the five .npz files there or "
+            f"there is no folder {folder} with the data sets; put the five .npz files there or "
             f"set {VARIABLE} to the folder that has them"
         )
-    return found
+    return folder
 
 
 def _folder() -> Path:
@@ -74,15 +74,15 @@ def checked(path: Path, name: str) -> dict[str, NDArray[np.generic]]:
         )
     try:
         with np.load(path) as arrays:
-            found = {key: arrays[key] for key in arrays.files}
+            arrays_by_name = {key: arrays[key] for key in arrays.files}
     except (OSError, ValueError):
-        found = {}
-    if content(found) != SUMS[name]:
+        arrays_by_name = {}
+    if content(arrays_by_name) != SUMS[name]:
         raise Misuse(
             f"{path} is not the data that these figures are about; get it again, from "
             f"{SOURCES[name]}"
         )
-    return found
+    return arrays_by_name
 
 
 def content(arrays: dict[str, NDArray[np.generic]]) -> str:

@@ -37,16 +37,16 @@ def digest(module: str) -> str:
 
 def modules(start: str) -> list[str]:
     """Return a module and everything of coatcheck and the study that it imports, sorted."""
-    found, todo = set[str](), [start]
+    names, todo = set[str](), [start]
     while todo:
         name = todo.pop()
         path = _file(name)
-        if name in found or name in _KEEPING or path is None:
+        if name in names or name in _KEEPING or path is None:
             continue
-        found.add(name)
+        names.add(name)
         todo += [name.rpartition(".")[0]]
         todo += [one for one in _imported(path) if not _drafts(name, one)]
-    return sorted(found)
+    return sorted(names)
 
 
 def _drafts(name: str, imported: str) -> bool:
@@ -68,16 +68,16 @@ def _file(name: str) -> Path | None:
 @cache
 def _imported(path: Path) -> list[str]:
     """Return the modules that a file imports; a name that is no module stands for none."""
-    found = []
+    names = []
     for node in _run(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module == "coatcheck":
             table = vars(coatcheck)["_MODULES"]  # the names that the package offers
-            found += [f"coatcheck.{table.get(a.name, a.name)}" for a in node.names]
+            names += [f"coatcheck.{table.get(a.name, a.name)}" for a in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return found
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return names
 
 
 def _run(node: ast.AST) -> Iterator[ast.AST]:

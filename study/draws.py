@@ -21,7 +21,7 @@ _EVERY: Final = {"none": (0.0,), "local": LOCAL_BUDGETS}
 
 
 def budgets(model: str, *, quick: bool) -> tuple[float, ...]:
-    """List the budgets of a model; without any report there is none."""
+    """Return the budgets of a model; without a report there is none."""
     every = _EVERY.get(model, GLOBAL_BUDGETS)
     return every[2:4] if quick and len(every) > 1 else every
 
@@ -49,7 +49,7 @@ def draw(values: Floats, made: Design | None, seed: int, *, prior: Prior | None 
 
 
 def nobody(values: Floats, middle: Floats, seed: int) -> Floats:
-    """Put everybody next to one place, without a look at them."""
+    """Return one place for everybody, without looking at them."""
     return middle + 1e-9 * (seeded(seed).uniforms(values.size).reshape(values.shape) - 0.5)
 
 
@@ -70,7 +70,7 @@ def draw_groups(
 
 
 def _belief(values: Floats, made: Design, seed: int, prior: Prior | None) -> Belief:
-    """Say what a server believes of the values behind the same reports."""
+    """Return what a server believes about the values behind the same reports."""
     reports = made.randomizer.randomize(values, seeded(seed))
     kinds, weights, places = batch_belief(made.randomizer, reports, prior=prior)
     return Belief(kinds, weights, SQUARE.from_unit(places))

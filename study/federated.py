@@ -49,7 +49,7 @@ class _Adam:
     time: int = 0
 
     def step(self, slope: Floats) -> Floats:
-        """Return how far to go against a slope."""
+        """Return the step against a slope."""
         self.time += 1
         self.mean = 0.9 * self.mean + 0.1 * slope
         self.square = 0.999 * self.square + 0.001 * slope**2
@@ -65,7 +65,7 @@ class _Reader:
     design: conventions.FederatedDesign
 
     def draw(self, entropy: Entropy) -> NDArray[np.intp]:
-        """Draw who takes part in a round: a fifth of all, or about as many by their own coins."""
+        """Draw the people of a round: a fifth of all, or about as many by participation coins."""
         if self.design.coins:
             return np.flatnonzero(entropy.uniforms(PEOPLE) < conventions.SHARE)
         return np.argsort(entropy.words(PEOPLE))[:A_ROUND]
@@ -87,20 +87,20 @@ class _Reader:
 
 
 def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
-    """List the runs: five seeds for the rows that reproduce and ours, fewer for the others."""
+    """Return the runs: five seeds for the rows that reproduce and ours, fewer for the others."""
     main = [("best", "minkowski"), *(("pic", name) for name in _ROWS)]
     models = ("sound", "read", "secret", "projected", "blind")
     parts = [(model, "minkowski") for model in models]
     others = [("pic", name) for name in _OTHERS]
     others += [("local", name) for name in (*_ROWS, *_OTHERS)]
-    found: list[tuple[int, str, str, int]]
+    runs: list[tuple[int, str, str, int]]
     if quick:
-        found = [(0, "none", "none", 0), *((b, *row, 0) for row in main for b in (1, 3))]
+        runs = [(0, "none", "none", 0), *((b, *row, 0) for row in main for b in (1, 3))]
     else:
-        found = [(0, "none", "none", seed) for seed in _FEWER]
-        found += [(b, *row, seed) for row in main for b in (1, 3) for seed in _SEEDS]
-        found += [(b, *row, seed) for row in parts for b in (1, 3) for seed in _FEWER]
-        found += [(b, *row, seed) for row in others for b in (1, 3) for seed in _FEWER[:2]]
+        runs = [(0, "none", "none", seed) for seed in _FEWER]
+        runs += [(b, *row, seed) for row in main for b in (1, 3) for seed in _SEEDS]
+        runs += [(b, *row, seed) for row in parts for b in (1, 3) for seed in _FEWER]
+        runs += [(b, *row, seed) for row in others for b in (1, 3) for seed in _FEWER[:2]]
     return [
         {
             "budget": b,
@@ -109,7 +109,7 @@ def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
             "rounds": 2 if quick else ROUNDS,
             "seed": s,
         }
-        for b, model, name, s in found
+        for b, model, name, s in runs
     ]
 
 
@@ -119,12 +119,12 @@ def _data() -> dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]:
 
 
 def measure(cell: Cell) -> Row:
-    """Train once, and say how well it went for the model and for the people."""
+    """Train once; return how well it went for the model and for the people."""
     design = conventions.federated(
         int(cell["budget"]), str(cell["model"]), mechanism=str(cell["mechanism"])
     )
-    found = _train(_Reader(design), rounds=int(cell["rounds"]), seed=int(cell["seed"]))
-    return {"local_epsilon": design.epsilon, "radius": design.radius, **found}
+    trained = _train(_Reader(design), rounds=int(cell["rounds"]), seed=int(cell["seed"]))
+    return {"local_epsilon": design.epsilon, "radius": design.radius, **trained}
 
 
 def _train(reader: _Reader, *, rounds: int, seed: int) -> Row:
@@ -180,10 +180,10 @@ def _compare(
 ) -> tuple[float, float, float]:
     """Return the mean error of rewards, the same by each one's own range, and the correlation."""
     notes = task.notes(where)
-    told = [_rewards(task, values, notes) for values in (truth, alone)]
-    raw = float(np.abs(told[0] - told[1]).mean())
-    scaled = [one / max(float(np.ptp(one)), 1e-300) for one in told]
-    correlation = float(np.corrcoef(told[0], told[1])[0, 1])
+    estimates = [_rewards(task, values, notes) for values in (truth, alone)]
+    raw = float(np.abs(estimates[0] - estimates[1]).mean())
+    scaled = [one / max(float(np.ptp(one)), 1e-300) for one in estimates]
+    correlation = float(np.corrcoef(estimates[0], estimates[1])[0, 1])
     return raw, float(np.abs(scaled[0] - scaled[1]).mean()), correlation
 
 

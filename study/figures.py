@@ -118,11 +118,11 @@ def draw(
 
 
 def _caption(item: str) -> str:
-    told = expected(item)
-    words = "; ".join(f"“{claim}”" for claim in told["claims"].values())
+    paper = expected(item)
+    words = "; ".join(f"“{claim}”" for claim in paper["claims"].values())
     if not words:
-        return f"{told['where']}."
-    scores = ", ".join(f"{text} at ε_c = {b}" for b, text in told.get("printed", {}).items())
+        return f"{paper['where']}."
+    scores = ", ".join(f"{text} at ε_c = {b}" for b, text in paper.get("printed", {}).items())
     return f"The paper's text: {words}." + (f" F1 with all check-ins: {scores}." if scores else "")
 
 

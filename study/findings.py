@@ -36,8 +36,8 @@ class Finding:
 def expected(name: str) -> dict[str, Any]:
     """Return the paper's side of an item."""
     text = (HERE / "expected" / f"{name}.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    document: dict[str, Any] = json.loads(text)
+    return document
 
 
 def number(row: Row, name: str) -> float:
@@ -89,7 +89,7 @@ class Count:
 
     @property
     def exceptions(self) -> str:
-        """Say where it was not ahead."""
+        """Return the settings in which it was not ahead."""
         return "" if not self.where else "not ahead at " + "; ".join(self.where)
 
 
@@ -128,37 +128,37 @@ def _gain(mine: Row, other: Row, measure: str) -> tuple[float, float, str]:
 
 def published_first(rows: list[Row], measure: str, *, higher: bool) -> Count:
     """Count where the paper's Minkowski response beats the best of the other mechanisms."""
-    found = []
+    counts = []
     for mine in only(rows, mechanism=PUBLISHED):
         others = [r for r in rows if r["mechanism"] in BASELINES and _setting(r) == _setting(mine)]
         if others:
             pick = max if higher else min
             other = pick(others, key=lambda row: number(row, measure))
-            found.append(_gain(mine, other, measure))
-    return _tell(found, higher=higher)
+            counts.append(_gain(mine, other, measure))
+    return _tell(counts, higher=higher)
 
 
 def best_first(rows: list[Row], measure: str, *, higher: bool, ours: str = "best") -> Count:
     """Count where ours, planned for the mean or for the task, beats the paper's Minkowski."""
     theirs = {_setting(row): row for row in only(rows, mechanism=PUBLISHED)}
-    found = [
+    gains = [
         _gain(mine, theirs[_setting(mine)], measure)
         for mine in only(rows, mechanism=ours)
         if _setting(mine) in theirs
     ]
-    return _tell(found, higher=higher)
+    return _tell(gains, higher=higher)
 
 
 def against_nothing(rows: list[Row], measure: str, *, higher: bool, ours: str) -> Count:
-    """Count where a mechanism beats what can be had without any report."""
+    """Count where a mechanism beats the best answer without any report."""
     names = ("dataset", "size", "radius")
     blind = {tuple(r.get(n) for n in names): r for r in only(rows, mechanism="blind")}
     keyed = [(mine, tuple(mine.get(n) for n in names)) for mine in only(rows, mechanism=ours)]
-    found = [_gain(mine, blind[key], measure) for mine, key in keyed if key in blind]
-    return _tell(found, higher=higher)
+    gains = [_gain(mine, blind[key], measure) for mine, key in keyed if key in blind]
+    return _tell(gains, higher=higher)
 
 
 def ranges(rows: list[Row], measure: str, **wanted: object) -> str:
-    """Tell the least and largest value of a measure."""
+    """Return the least and the largest value of a measure."""
     values = [number(row, measure) for row in only(rows, **wanted)]
     return f"{min(values):.3g} to {max(values):.3g}" if values else "not measured"

@@ -36,12 +36,12 @@ def _runs(rows: list[Row], column: str, **wanted: object) -> list[float]:
 
 
 def _doubt(values: list[float]) -> float:
-    """Return two standard errors over seeds; with one seed nothing is clear."""
+    """Return two standard errors over seeds; infinite with one seed."""
     return 2 * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 
 
 def _told(values: list[float], scale: float = 1.0) -> str:
-    """Tell a mean and the standard deviation over seeds."""
+    """Write a mean and the standard deviation over seeds."""
     if not values:
         return "not run"
     text = f"{scale * fmean(values):.3g}"
@@ -50,26 +50,26 @@ def _told(values: list[float], scale: float = 1.0) -> str:
 
 def flincentive(rows: list[Row], *, budget: int) -> list[Finding]:
     """Gradient error and accuracy of the reproducible rows, the order of all, and ours."""
-    told = expected(f"flincentive{budget}")
+    paper = expected(f"flincentive{budget}")
     if any(row["rounds"] != ROUNDS for row in rows):
         what = f"only {rows[0]['rounds']} of {ROUNDS} rounds"
         return [Finding(what, "", "", "", "", "a quick run shows that it works, not how well")]
-    found = [_reproduced(rows, told, budget, name) for name in told["reproducible"]]
+    findings = [_reproduced(rows, paper, budget, name) for name in paper["reproducible"]]
     return [
-        *(one for one in found if one),
-        *_orders(rows, told["claims"], budget),
-        *_best(rows, told, budget),
+        *(one for one in findings if one),
+        *_orders(rows, paper["claims"], budget),
+        *_best(rows, paper, budget),
     ]
 
 
-def _reproduced(rows: list[Row], told: dict[str, Any], budget: int, name: str) -> Finding | None:
+def _reproduced(rows: list[Row], paper: dict[str, Any], budget: int, name: str) -> Finding | None:
     mine = {"budget": budget, "model": "pic", "mechanism": name}
     accuracy, error = (_runs(rows, column, **mine) for column in ("accuracy", "gradient_error"))
     if not accuracy:
         return None
-    points, printed, _ = told["rows"]["pic"][name]
-    near = abs(fmean(error) / printed - 1) <= told["tolerance"]["gradient_error"]
-    close = abs(100 * fmean(accuracy) - points) <= told["tolerance"]["accuracy_points"]
+    points, printed, _ = paper["rows"]["pic"][name]
+    near = abs(fmean(error) / printed - 1) <= paper["tolerance"]["gradient_error"]
+    close = abs(100 * fmean(accuracy) - points) <= paper["tolerance"]["accuracy_points"]
     epsilon = _runs(rows, "local_epsilon", **mine)[0]
     seeds = f"{len(accuracy)} seeds, local ε {epsilon:.3g}"
     return Finding(
@@ -89,7 +89,7 @@ def _why(*, near: bool, close: bool, fitted: bool) -> str:
 
 
 def _orders(rows: list[Row], claims: dict[str, str], budget: int) -> list[Finding]:
-    """Hold the order of the mechanisms, and of the two models, against the text."""
+    """Compare the order of the mechanisms, and of the two models, with the text."""
     means = {
         (model, name): {column: fmean(_runs(there, column)) for column in _COLUMNS}
         for model in ("local", "pic")
@@ -114,9 +114,11 @@ def _orders(rows: list[Row], claims: dict[str, str], budget: int) -> list[Findin
     poor = max(means["local", name]["gradient_error"] for name in ("laplace", "privunit", "privhs"))
     poorer = [means["local", n]["gradient_error"] > poor for n in _POOR]
     best = sum(name == "minkowski" for name in firsts)
-    told = ", ".join(f"{name} in {c}" for c, name in zip(columns, firsts, strict=True))
+    first_places = ", ".join(f"{name} in {c}" for c, name in zip(columns, firsts, strict=True))
     return [
-        Finding("PIC: order", claims["order"], f"first: {told}", "", graded(best, len(firsts))),
+        Finding(
+            "PIC: order", claims["order"], f"first: {first_places}", "", graded(best, len(firsts))
+        ),
         Finding(
             "PIC beside LDP",
             claims["gain"],
@@ -136,7 +138,7 @@ def _orders(rows: list[Row], claims: dict[str, str], budget: int) -> list[Findin
     ]
 
 
-def _best(rows: list[Row], told: dict[str, Any], budget: int) -> list[Finding]:
+def _best(rows: list[Row], paper: dict[str, Any], budget: int) -> list[Finding]:
     """Compare ours with the printed Minkowski row, under a sound account of the same promise."""
     mine = {"budget": budget, "model": "best", "mechanism": "minkowski"}
     accuracy, error, shapley = (
@@ -144,7 +146,7 @@ def _best(rows: list[Row], told: dict[str, Any], budget: int) -> list[Finding]:
     )
     if not accuracy:
         return []
-    points, printed, rewards = told["rows"]["pic"]["minkowski"]
+    points, printed, rewards = paper["rows"]["pic"]["minkowski"]
     row = {"budget": budget, "model": "pic", "mechanism": "minkowski"}
     theirs = {column: _runs(rows, column, **row) for column in _COLUMNS}
     blind = _runs(rows, "gradient_error", budget=budget, model="blind")
@@ -177,7 +179,7 @@ def _best(rows: list[Row], told: dict[str, Any], budget: int) -> list[Finding]:
 
 
 def _compared(ours: list[float], printed: float, theirs: list[float], *, higher: bool) -> str:
-    """Say whether ours is beyond two standard errors of the printed row and of its rerun."""
+    """Return whether ours is beyond two standard errors of the printed row and of its rerun."""
     sign, doubt = (1 if higher else -1), _doubt(ours)
     joint = math.hypot(doubt, _doubt(theirs) if theirs else math.inf)
     against = [(printed, doubt), (fmean(theirs) if theirs else printed, joint)]

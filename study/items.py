@@ -71,9 +71,9 @@ class Item:
 
 
 def _sc(name: str, title: str, measure: str, label: str, *, log: bool) -> Item:
-    found = {"distance": claims.sc_distance, "cost": claims.sc_cost, "success": claims.sc_success}
+    readers = {"distance": claims.sc_distance, "cost": claims.sc_cost, "success": claims.sc_success}
     view = View(measure, label, log, ("local", "pic"), ("model", "dataset"), ours=_SC[measure])
-    return Item(name, "figure", title, matchings.CROWDSOURCING, found[measure], view=view)
+    return Item(name, "figure", title, matchings.CROWDSOURCING, readers[measure], view=view)
 
 
 def _lbs(name: str, title: str, measure: str, model: str, radius: float) -> Item:
@@ -229,7 +229,7 @@ ITEMS: Final = (
 
 
 def listed() -> list[str]:
-    """Say what there is, and how much of it is on file."""
+    """Return the list of items, and how much of each is on file."""
     lines = []
     for item in ITEMS:
         every = len(cells(item.sheet, quick=False))
@@ -239,18 +239,18 @@ def listed() -> list[str]:
 
 
 def shown(item: Item, *, quick: bool) -> list[str]:
-    """Return what an item says, as lines for a terminal."""
+    """Return an item as lines for a terminal."""
     there = rows(item.sheet, quick=quick)
     if not there:
         return [f"{item.name}: nothing on file yet"]
     lines = [f"== {item.name}: {item.title} ({expected(item.name)['where']})"]
-    for found in item.findings(there):
-        lines += [f"{found.what} [{found.verdict or 'no number to compare'}]"]
+    for finding in item.findings(there):
+        lines += [f"{finding.what} [{finding.verdict or 'no number to compare'}]"]
         for who, text in (
-            ("paper", found.paper),
-            ("ours", found.ours),
-            ("best", found.best),
-            ("why", found.reason),
+            ("paper", finding.paper),
+            ("ours", finding.ours),
+            ("best", finding.best),
+            ("why", finding.reason),
         ):
             lines += [f"    {who:<6}{text}"] if text else []
     return lines + (item.table(there) if item.table else [])
@@ -285,12 +285,12 @@ def draw(item: Item, *, quick: bool, folder: Path) -> None:
 
 
 def _level(every: list[Row], row: Row, measure: str, name: str) -> float | None:
-    """Return what is reached without any report, or by true places, where that is known."""
+    """Return the level without any report, or with true places, where it is known."""
     if "samples" in row:  # one report on the square: the mean distance to its middle
         return (math.sqrt(2) + math.asinh(1)) / 3 if name == "blind" else None
     same = {name: row[name] for name in ("dataset", "size", "radius") if name in row}
-    found = only(every, mechanism=name, **same)
-    level = number(found[0], measure) if found else None
+    rows = only(every, mechanism=name, **same)
+    level = number(rows[0], measure) if rows else None
     return None if level == 0 else level  # an error of 0 has no place on a log scale
 
 

@@ -95,16 +95,16 @@ def ablations() -> Iterator[Listed]:
 
 def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
     """List all rows of all parts, seed by seed."""
-    found: list[Cell] = []
+    cells_of_parts: list[Cell] = []
     for part in PARTS:
         for row, epsilon, recipe, seeds in globals()[part]():
             short = replace(recipe, rounds=3, people=min(recipe.people, 5_000)) if quick else recipe
             for seed in seeds[:1] if quick else seeds:
                 one: Cell = {"part": part, "row": row, "epsilon": epsilon}
-                found.append({**one, "recipe": str(short), "seed": seed})
+                cells_of_parts.append({**one, "recipe": str(short), "seed": seed})
     if quick:
-        return [one for one in found if one["part"] == "linear"]
-    return found
+        return [one for one in cells_of_parts if one["part"] == "linear"]
+    return cells_of_parts
 
 
 SHEET: Final = Sheet("learning", cells, measure)

@@ -26,7 +26,7 @@ def _scores(rows: list[Row], **wanted: object) -> dict[int, float]:
 
 
 def _told(scores: list[float], *, digits: int = 1) -> str:
-    """Say mean, standard error, least and how many; one seed has no error."""
+    """Write the mean, standard error, least value and number of seeds; one seed has no error."""
     if not scores:
         return NOT_YET
     mean = f"{fmean(scores):.{digits}f}"
@@ -37,7 +37,7 @@ def _told(scores: list[float], *, digits: int = 1) -> str:
 
 
 def _reached(rows: list[Row], part: str) -> list[Finding]:
-    """Hold means against the goals that were set before anything was measured."""
+    """Compare means with the goals that were set before anything was measured."""
     told, found = expected(f"learning-{part}"), []
     for row, goals in told["goals"].items():
         for epsilon, goal in goals.items():
@@ -50,9 +50,9 @@ def _reached(rows: list[Row], part: str) -> list[Finding]:
 
 
 def _above_alone(rows: list[Row], part: str, named: tuple[str, ...]) -> list[Finding]:
-    """Hold rows against the server alone, seed by seed."""
+    """Compare rows with the server alone, seed by seed."""
     alone = _scores(rows, part=part, row=ALONE)
-    found = []
+    findings = []
     for row in named:
         for epsilon in (1, 3):
             ours = _scores(rows, part=part, row=row, epsilon=epsilon)
@@ -60,8 +60,8 @@ def _above_alone(rows: list[Row], part: str, named: tuple[str, ...]) -> list[Fin
             verdict = (YES if min(gains) > 0 else NO) if gains else NOT_YET
             said = ", ".join(f"{gain:+.1f}" for gain in gains)
             what = f"{row}, ε = {epsilon}: above the server alone on every seed"
-            found.append(Finding(what, "", "", said or NOT_YET, verdict))
-    return found
+            findings.append(Finding(what, "", "", said or NOT_YET, verdict))
+    return findings
 
 
 def network(rows: list[Row]) -> list[Finding]:
@@ -78,7 +78,7 @@ def linear(rows: list[Row]) -> list[Finding]:
 
 def law(rows: list[Row]) -> list[Finding]:
     """Whether noise of the stated variance gives what real reports give, on the same seeds."""
-    found = []
+    findings = []
     for row, epsilon in dict.fromkeys(
         (str(r["row"]), int(r["epsilon"])) for r in only(rows, part="law")
     ):
@@ -87,32 +87,34 @@ def law(rows: list[Row]) -> list[Finding]:
         stated = _scores(rows, part="law", row=row, epsilon=epsilon)
         real = _scores(rows, part=part, row=name, epsilon=epsilon)
         gaps = [real[seed] - stated[seed] for seed in sorted({*real} & {*stated})]
-        told, verdict = NOT_YET, NOT_YET
+        gain, verdict = NOT_YET, NOT_YET
         if len(gaps) > 1:
             error = stdev(gaps) / math.sqrt(len(gaps))
-            told = f"{fmean(gaps):+.2f} ± {error:.2f} on {len(gaps)} seeds"
+            gain = f"{fmean(gaps):+.2f} ± {error:.2f} on {len(gaps)} seeds"
             verdict = YES if abs(fmean(gaps)) <= 2 * error else NO
         what = f"{row}, ε = {epsilon}: real reports less stated variance"
-        found.append(Finding(what, "", "", told, verdict))
-    return found
+        findings.append(Finding(what, "", "", gain, verdict))
+    return findings
 
 
 def ablations(rows: list[Row]) -> list[Finding]:
-    """Say what is missing without each idea, on the seeds of both."""
+    """Return what each idea contributes, on the seeds of both."""
     ours = _scores(rows, part="network", row="no public example", epsilon=1)
     warm = _scores(rows, part="network", row="200 public examples", epsilon=1)
-    found = []
+    findings = []
     for row in dict.fromkeys(str(one["row"]) for one in only(rows, part="ablations")):
         other = _scores(rows, part="ablations", row=row)
         whole = warm if row.startswith("200 public") else ours
         both = sorted({*whole} & {*other})
-        told = ", ".join(f"{other[seed] - whole[seed]:+.1f}" for seed in both)
-        found.append(Finding(row, "", "", told or NOT_YET, "", f"seeds {both}: other less ours"))
-    return found
+        differences = ", ".join(f"{other[seed] - whole[seed]:+.1f}" for seed in both)
+        findings.append(
+            Finding(row, "", "", differences or NOT_YET, "", f"seeds {both}: other less ours")
+        )
+    return findings
 
 
 def rewards(rows: list[Row]) -> list[Finding]:
-    """How rewards follow the true Shapley values."""
+    """Return how rewards follow the true Shapley values."""
     goal = expected("learning-rewards")["goal"]
     scores = [number(row, "mean") for row in rows]
     what = f"correlation with the true Shapley values, ε = 1: at least {goal}"
@@ -132,8 +134,8 @@ def table(rows: list[Row], *, part: str) -> list[str]:
         if epsilons == [0]:
             said = [_told(cells[0]), "the same"]
         local = sorted({number(one, "local_epsilon") for one in only(there, row=row)})
-        told = ", ".join(f"{one:.2f}" for one in local if math.isfinite(one))
-        lines.append([row, *said, _WAYS[recipes[0].way], told])
+        local_epsilons = ", ".join(f"{one:.2f}" for one in local if math.isfinite(one))
+        lines.append([row, *said, _WAYS[recipes[0].way], local_epsilons])
     return markdown(["row", "ε = 1", "ε = 3", "the mean is made by", "local ε"], lines)
 
 
@@ -145,11 +147,11 @@ def by_seed(rows: list[Row], *, part: str) -> list[str]:
     seeds = sorted({int(row["seed"]) for row in only(rows, part=part)})
     for row, epsilon in dict.fromkeys((str(r["row"]), int(r["epsilon"])) for r in there):
         ours = _scores(there, row=row, epsilon=epsilon)
-        told = [
+        cells_by_seed = [
             f"{ours[s]:.1f} ({ours[s] - alone[s]:+.1f})" if s in ours and s in alone else ""
             for s in seeds
         ]
-        lines.append([row, str(epsilon), *told])
+        lines.append([row, str(epsilon), *cells_by_seed])
     head = ["row (and its distance to the server alone)", "ε", *(f"seed {s}" for s in seeds)]
     return markdown(head, lines)
 

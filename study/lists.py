@@ -43,10 +43,10 @@ def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
 
 
 def shipped(task: Neighbours, *, epsilon: float, crowd: int) -> Design:
-    """Return what the product plans for lists among so many people, one of them corrupted."""
+    """Return the product's plan for lists in a crowd with one corrupted member."""
     groups = {"people": Group(SQUARE, crowd=crowd, corrupted=1)}
-    found = plan(groups, epsilon=epsilon, delta=delta(crowd), task=task)["people"]
-    best = found.without("grid").best
+    planned = plan(groups, epsilon=epsilon, delta=delta(crowd), task=task)["people"]
+    best = planned.without("grid").best
     return Design(best.randomizer, best.how)
 
 
@@ -63,10 +63,10 @@ def measure(cell: Cell) -> Row:
     scores, lengths, heard = [], [], []
     for seed in range(int(cell["seeds"])):
         estimates: Floats = values if cell["mechanism"] == "clear" else draw(values, made, seed)
-        found = nearest_within(estimates, radius=task.radius, limit=task.limit)
-        scores.append(task.score([values], estimates=[estimates], answers=[found]).value)
-        lengths.append(len(found.indices) / crowd)
-        heard.append(int(np.bincount(found.indices, minlength=crowd).max()))
+        lists = nearest_within(estimates, radius=task.radius, limit=task.limit)
+        scores.append(task.score([values], estimates=[estimates], answers=[lists]).value)
+        lengths.append(len(lists.indices) / crowd)
+        heard.append(int(np.bincount(lists.indices, minlength=crowd).max()))
     return {
         "crowd": crowd,
         "anonymous": left,

@@ -41,23 +41,23 @@ class Neighbourhoods(Neighbours):
         answers: Sequence[Answers] | None = None,  # noqa: ARG002 - pairs are counted, not listed
     ) -> Score:
         """Return the F1 over all pairs."""
-        found = agreement(truth[0], estimates[0], radius=self.radius)
-        return Score(name="F1 of all pairs", value=found.f1, higher_is_better=True)
+        counts = agreement(truth[0], estimates[0], radius=self.radius)
+        return Score(name="F1 of all pairs", value=counts.f1, higher_is_better=True)
 
 
 def social_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
     """List data set by size by radius by model by mechanism by budget."""
-    found = []
+    cells = []
     for name in ("Gowalla",) if quick else tuple(datasets.SOCIAL):
         for size in (2_000,) if quick else (SUBSET, 0):
             for radius in LEFT:
-                found += [
+                cells += [
                     {"dataset": name, "size": size, "radius": radius, **rest}
                     for rest in _social_rows(size, radius, quick=quick)
                 ]
     # Small crowds first, then what the crowd helps and what is compared most: a stopped study is
     # of use.
-    return sorted(found, key=_turn)
+    return sorted(cells, key=_turn)
 
 
 def _turn(cell: Cell) -> tuple[bool, bool, bool]:
@@ -111,12 +111,12 @@ def longest_list(places: Floats, *, radius: float) -> int:
 
 @cache
 def longest_true_list(name: str, size: int, radius: float) -> int:
-    """Return how many true neighbours somebody has: whom an answer to them gives away."""
+    """Return the most true neighbours of a person, whom the answer to them identifies."""
     return longest_list(_check_ins(name, size), radius=radius)
 
 
 def _hidden(cell: Cell) -> tuple[Design, int]:
-    """Return a design, and how many of the crowd are left to hide among.
+    """Return a design, and how many people are left as the crowd.
 
     The paper leaves a fixed share. `honest` leaves what one corrupted person's list does, the
     longest true one or the longest one by report, whichever is longer; a design that makes longer

@@ -63,7 +63,7 @@ def measure(cell: Cell) -> Row:
 
 
 def _designs(cell: Cell, sizes: Sequence[int]) -> Sequence[Design | None]:
-    """Return the design of each group, none if nobody reports; a partner gives one away."""
+    """Return the design of each group, none if nobody reports; a partner exposes one person."""
     epsilon, name = float(cell["epsilon"]), str(cell["mechanism"])
     if cell["model"] == "none":
         return [None, None]
@@ -85,7 +85,7 @@ def served(
     seeds: int,
     candidates: int = 1,
 ) -> Row:
-    """Match by both algorithms, and measure in truth what came of it."""
+    """Match by both algorithms, and measure the result with true places."""
     errors, costs, ratios = [], [], []
     for seed in range(seeds):
         estimates, beliefs = places(seed)

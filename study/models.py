@@ -37,7 +37,7 @@ def features(name: str) -> Floats:
 
 def edges(images: NDArray[np.float32]) -> Floats:
     """Return the square roots of edge strengths by direction and cell, at unit length."""
-    found = np.empty((len(images), FEATURES))
+    rows = np.empty((len(images), FEATURES))
     weights = _cells()
     for start in range(0, len(images), 1000):
         some = np.pad(images[start : start + 1000].astype(np.float64), ((0, 0), (1, 1), (1, 1)))
@@ -54,8 +54,8 @@ def edges(images: NDArray[np.float32]) -> Floats:
             maps.append(weights.T @ (own * strength) @ weights)
         stacked = np.sqrt(np.stack(maps, axis=1).reshape(len(some), -1))
         length = np.linalg.norm(stacked, axis=1, keepdims=True)
-        found[start : start + 1000] = stacked / np.maximum(length, 1e-12)
-    return found
+        rows[start : start + 1000] = stacked / np.maximum(length, 1e-12)
+    return rows
 
 
 def _cells() -> Floats:
@@ -123,8 +123,8 @@ def linear(middle: Floats) -> Model:
         return np.concatenate([centred, np.full((len(centred), 1), _BIAS)], axis=1)
 
     def logits(at: Floats, inputs: Floats) -> Floats:
-        found: Floats = inputs @ at.reshape(9, FEATURES + 1).T @ basis
-        return found
+        logits: Floats = inputs @ at.reshape(9, FEATURES + 1).T @ basis
+        return logits
 
     def gradients(at: Floats, name: str, rows: Rows) -> Floats:
         inputs = seen(name)[rows]
@@ -132,8 +132,8 @@ def linear(middle: Floats) -> Model:
         miss = np.exp(miss - miss.max(axis=1, keepdims=True))
         miss /= miss.sum(axis=1, keepdims=True)
         miss[np.arange(len(rows)), part(name)[1][rows]] -= 1
-        found: Floats = ((miss @ basis.T)[:, :, None] * inputs[:, None, :]).reshape(len(rows), -1)
-        return found
+        slopes: Floats = ((miss @ basis.T)[:, :, None] * inputs[:, None, :]).reshape(len(rows), -1)
+        return slopes
 
     def accuracy(at: Floats, name: str) -> float:
         guesses = logits(at, seen(name)).argmax(axis=1)

@@ -130,58 +130,58 @@ def _backwards(weights: Floats) -> Floats:
     4, 2, 0.
     """
     taps = weights.reshape(5, 5, 8, 6)
-    found = np.zeros((3, 3, 6, 2, 2, 8), dtype=np.float32)
+    step_back = np.zeros((3, 3, 6, 2, 2, 8), dtype=np.float32)
     seen = ((3, 1), (4, 2, 0))
     for i, down in enumerate(seen):
         for j, across in enumerate(seen):
             for y, tap in enumerate(down):
                 for x, other in enumerate(across):
-                    found[y, x, :, i, j] = taps[tap, other].T
-    return found.reshape(54, 32)
+                    step_back[y, x, :, i, j] = taps[tap, other].T
+    return step_back.reshape(54, 32)
 
 
 def sampled_gradients(
     parameters: Floats, images: Floats, labels: Labels, coordinates: Positions
 ) -> Floats:
     """Return each person's gradient at that person's coordinates, shape (n, w)."""
-    found = np.empty(coordinates.shape, dtype=np.float32)
+    slopes = np.empty(coordinates.shape, dtype=np.float32)
     for start in range(0, len(images), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        found[rows] = _sampled(parameters, images[rows], labels[rows], coordinates[rows])
-    return found
+        slopes[rows] = _sampled(parameters, images[rows], labels[rows], coordinates[rows])
+    return slopes
 
 
 def _sampled(parameters: Floats, images: Floats, labels: Labels, coordinates: Positions) -> Floats:
     step = _forward(parameters, images)
     miss = _miss(step, labels)
     second = _second_slopes(parameters, step, miss)
-    found = np.zeros(coordinates.shape, dtype=np.float32)
+    slopes = np.zeros(coordinates.shape, dtype=np.float32)
     inside = np.searchsorted(_STARTS, coordinates, side="right") - 1
     who, where = np.nonzero(inside == 4)
     tap, out = np.divmod(coordinates[who, where] - _STARTS[4], 10)
-    found[who, where] = step.features[who, tap] * miss[who, out]
+    slopes[who, where] = step.features[who, tap] * miss[who, out]
     who, where = np.nonzero(inside == 5)
-    found[who, where] = miss[who, coordinates[who, where] - _STARTS[5]]
+    slopes[who, where] = miss[who, coordinates[who, where] - _STARTS[5]]
     who, where = np.nonzero(inside == 2)
     tap, out = np.divmod(coordinates[who, where] - _STARTS[2], 6)
-    found[who, where] = (step.windows[who, :, tap] * second[who, :, out]).sum(axis=1)
+    slopes[who, where] = (step.windows[who, :, tap] * second[who, :, out]).sum(axis=1)
     who, where = np.nonzero(inside == 3)
-    found[who, where] = second[who, :, coordinates[who, where] - _STARTS[3]].sum(axis=1)
+    slopes[who, where] = second[who, :, coordinates[who, where] - _STARTS[3]].sum(axis=1)
     early = np.flatnonzero((inside < 2).any(axis=1))
     first = _first_slopes(parameters, step, second, early)
     place = np.zeros(len(images), dtype=np.int64)
     place[early] = np.arange(len(early))
     who, where = np.nonzero(inside == 0)
     tap, out = np.divmod(coordinates[who, where], 8)
-    found[who, where] = (step.patches[who, :, tap] * first[place[who], :, out]).sum(axis=1)
+    slopes[who, where] = (step.patches[who, :, tap] * first[place[who], :, out]).sum(axis=1)
     who, where = np.nonzero(inside == 1)
-    found[who, where] = first[place[who], :, coordinates[who, where] - _STARTS[1]].sum(axis=1)
-    return found
+    slopes[who, where] = first[place[who], :, coordinates[who, where] - _STARTS[1]].sum(axis=1)
+    return slopes
 
 
 def gradients(parameters: Floats, images: Floats, labels: Labels) -> Floats:
     """Return each person's whole gradient of the cross entropy, shape (n, 4292)."""
-    found = np.empty((len(images), DIMENSION), dtype=np.float32)
+    slopes = np.empty((len(images), DIMENSION), dtype=np.float32)
     for start in range(0, len(images), _CHUNK):
         rows = slice(start, start + _CHUNK)
         step = _forward(parameters, images[rows])
@@ -196,8 +196,8 @@ def gradients(parameters: Floats, images: Floats, labels: Labels) -> Floats:
             step.features[:, :, None] * miss[:, None, :],
             miss,
         )
-        found[rows] = np.concatenate([part.reshape(len(miss), -1) for part in parts], axis=1)
-    return found
+        slopes[rows] = np.concatenate([part.reshape(len(miss), -1) for part in parts], axis=1)
+    return slopes
 
 
 def mean_gradient(parameters: Floats, images: Floats, labels: Labels) -> Floats:

@@ -48,14 +48,14 @@ def _held(rows: list[Row], measure: str, name: str, *, higher: bool, ours: str) 
         "no report": nothing(ours),
         _PAPERS: nothing(PUBLISHED),
     }
-    found = []
+    visits = []
     for what, count in counts.items():
         mine = what != _PAPERS
         texts = ("", str(count)) if mine else (f"Minkowski {count}", "")
-        told = f"{name} against {what}, ε_c from {LEAST:g}"
+        comparison = f"{name} against {what}, ε_c from {LEAST:g}"
         verdict = count.verdict if mine else ""
-        found.append(Finding(told, "", *texts, verdict, count.exceptions))
-    return found
+        visits.append(Finding(comparison, "", *texts, verdict, count.exceptions))
+    return visits
 
 
 def clustered_table(rows: list[Row]) -> list[str]:
@@ -98,11 +98,11 @@ def _told(row: Row, measure: str) -> str:
 
 def steps(rows: list[Row]) -> list[Finding]:
     """Say what all steps together bring, beside no report and true places."""
-    found = []
+    visits = []
     for dataset in dict.fromkeys(str(row["dataset"]) for row in rows):
         there = {str(row["step"]): row for row in only(rows, dataset=dataset)}
         if not {"no report", "paper", "as shipped", "true places"} <= {*there}:
-            found.append(Finding(dataset, "", NOT_YET))
+            visits.append(Finding(dataset, "", NOT_YET))
             continue
         for step in ("paper", "as shipped"):
             row = there[step]
@@ -112,7 +112,7 @@ def steps(rows: list[Row]) -> list[Finding]:
             [there["as shipped"], blind], "success", higher=True, ours="as shipped"
         )
         lines = f"{_told(blind, 'success')} without a report, 1 by true places"
-        found.append(
+        visits.append(
             Finding(
                 f"{dataset}: success ratio from the paper's to candidates as shipped",
                 "",
@@ -122,16 +122,16 @@ def steps(rows: list[Row]) -> list[Finding]:
                 count.exceptions,
             )
         )
-    return found
+    return visits
 
 
 def steps_table(rows: list[Row]) -> list[str]:
     """Write out step by step."""
-    told = expected("sc-steps")["steps"]
+    steps = expected("sc-steps")["steps"]
     lines = [
         [
             str(row["dataset"]),
-            told[str(row["step"])],
+            steps[str(row["step"])],
             str(row["randomizer"]),
             f"{number(row, 'local_users'):.2f}",
             *(_told(row, measure) for measure in _MEASURES),

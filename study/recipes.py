@@ -55,9 +55,11 @@ class Recipe:
     rounds: int = ROUNDS
 
     def __str__(self) -> str:
-        told = {one.name: getattr(self, one.name) for one in fields(self)}
+        settings = {one.name: getattr(self, one.name) for one in fields(self)}
         usual = {one.name: one.default for one in fields(self)}
-        return " ".join(f"{name}={told[name]}" for name in told if told[name] != usual[name])
+        return " ".join(
+            f"{name}={settings[name]}" for name in settings if settings[name] != usual[name]
+        )
 
     @classmethod
     def read(cls, text: str) -> "Recipe":

@@ -126,27 +126,27 @@ def page(now: Mapping[str, str], *, quick: bool) -> list[str]:
 
 
 def _stale(now: Mapping[str, str], *, quick: bool) -> list[str]:
-    """Say which rows are of other code than that of the tree in which the page was written."""
-    told, every, same = [], 0, 0
+    """Return the rows that were measured by other code than that of the page's tree."""
+    measured, every, same = [], 0, 0
     for sheet in _sheets():
         asked = len(cells(sheet, quick=quick))
         there = sum(row["code"] == now[sheet.name] for row in rows(sheet, quick=quick))
         every, same = every + asked, same + there
-        told += [f"{sheet.name} ({asked - there} of {asked})"] if there < asked else []
+        measured += [f"{sheet.name} ({asked - there} of {asked})"] if there < asked else []
     first = (
         f"**{same:,} of {every:,} rows are of the code of the tree that this page was written in.**"
     )
-    if not told:
+    if not measured:
         return [first]
-    return [f"{first} Of other code, or not measured: {', '.join(told)}."]
+    return [f"{first} Of other code, or not measured: {', '.join(measured)}."]
 
 
 def _summary(*, quick: bool) -> list[str]:
     lines = []
     for item in items.ITEMS:
         there = rows(item.sheet, quick=quick)
-        told = item.findings(there) if there else [Finding("not measured yet", "", "")]
-        lines += [[f"[{item.name}](#{item.name})", *_columns(found)] for found in told]
+        findings = item.findings(there) if there else [Finding("not measured yet", "", "")]
+        lines += [[f"[{item.name}](#{item.name})", *_columns(finding)] for finding in findings]
     return markdown(["item", "", "paper", "ours", "best", "verdict", "reason"], lines)
 
 
@@ -162,18 +162,18 @@ def _short(reason: str) -> str:
 
 
 def _runs(now: Mapping[str, str], *, quick: bool) -> list[str]:
-    """Tell how each sheet came about, how much is still to measure, and what it took."""
+    """Return how each sheet was measured, how much is missing, and what it took."""
     lines, total, made_on = [], 0.0, dict[str, None]()
     for sheet in _sheets():
         path = folder(quick=quick) / f"{sheet.name}.json"
-        told = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        origin = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         every = len(cells(sheet, quick=quick))
         there = rows(sheet, quick=quick)
         same = sum(row["code"] == now[sheet.name] for row in there)
         seconds = sum(float(row["seconds"]) for row in there)
         total += seconds
-        versions = ", ".join(f"{k} {v}" for k, v in told.get("versions", {}).items())
-        made_on[f"{told.get('machine', 'a machine')}; {versions}"] = None
+        versions = ", ".join(f"{k} {v}" for k, v in origin.get("versions", {}).items())
+        made_on[f"{origin.get('machine', 'a machine')}; {versions}"] = None
         others = sorted({str(row["code"]) for row in there} - {now[sheet.name]})
         lines.append(
             [
@@ -182,7 +182,7 @@ def _runs(now: Mapping[str, str], *, quick: bool) -> list[str]:
                 f"{same} by {now[sheet.name]}",
                 ", ".join(others),
                 f"{seconds:,.0f}",
-                f"`{told['command']}`" if told else "stopped: `make study` goes on",
+                f"`{origin['command']}`" if origin else "stopped: `make study` goes on",
             ]
         )
     head = [
@@ -214,9 +214,9 @@ def _section(item: items.Item, now: str, *, quick: bool) -> list[str]:
     if item.view is not None:
         link = f"{item.name}.png" if quick else f"results/{item.name}.png"
         lines += [f"![{item.title}]({link})", ""]
-    for found in item.findings(there):
-        if found.reason:
-            lines += [f"- {found.what}: {found.reason}."]
+    for finding in item.findings(there):
+        if finding.reason:
+            lines += [f"- {finding.what}: {finding.reason}."]
     lines += [""]
     if item.table is not None:
         lines += [*item.table(there), ""]

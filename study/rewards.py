@@ -64,7 +64,7 @@ def measure(cell: Cell) -> Row:
     """Return the correlation in each judged round, and their mean."""
     entropy = seeded(30_000 + int(cell["seed"]))
     model = models.whole_network()
-    found: Row = {"local_epsilon": told().epsilon}
+    row: Row = {"local_epsilon": told().epsilon}
 
     def judge(number: int, at: Floats) -> None:
         if number not in JUDGED:
@@ -80,11 +80,11 @@ def measure(cell: Cell) -> Row:
         (answers,) = Learning(dimension=1, game="progress")([np.asarray(read, dtype=np.float64)])
         given = answers.data[:, 0]  # type: ignore[union-attr] # numbers
         truth = mean_field(Game.dense(gradients, direction)).values
-        found[f"round_{number + 1}"] = float(np.corrcoef(truth, given)[0, 1])
+        row[f"round_{number + 1}"] = float(np.corrcoef(truth, given)[0, 1])
 
     teach(RECIPE, seed=int(cell["seed"]), stop=int(cell["last"]) + 1, watch=judge)
-    every = [float(value) for name, value in found.items() if name.startswith("round")]
-    return {**found, "mean": float(np.mean(every))}
+    every = [float(value) for name, value in row.items() if name.startswith("round")]
+    return {**row, "mean": float(np.mean(every))}
 
 
 SHEET: Final = Sheet("rewards", cells, measure)

@@ -132,14 +132,14 @@ def _compute(
     start = time.process_time()
     notice = server.answer(raw)
     answering = time.process_time() - start
-    told: Row = {
+    row: Row = {
         "shuffle_us": 1e6 * shuffling,
         "open_us": 1e6 * opening,
         "task_ms": 1e3 * solving,
         "scipy_ms": 1e3 * cpu(lambda: _by_scipy(task, estimates)),
         "answer_us": 1e6 * (answering - solving) / people,
     }
-    return told, notice
+    return row, notice
 
 
 def _fetch(
@@ -174,7 +174,7 @@ def _check(key: bytes, signature: bytes, message: bytes) -> None:
 
 
 def _bare() -> Row:
-    """Time what a step cannot do without: numpy's draw of two numbers, a bare seal and its opening.
+    """Time the baselines: numpy's draw of two numbers, a bare seal and its opening.
 
     An upload has two seals, one for the shuffler and one for the server; a letter has one.
     """

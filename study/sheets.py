@@ -32,7 +32,7 @@ _PACKAGES: Final = ("numpy", "scipy", "numba", "cryptography")
 
 @dataclass(frozen=True)
 class Sheet:
-    """What is measured together.
+    """Cells that are measured together.
 
     Attributes:
         cells: all cells, those of the quick study if asked for.
@@ -46,9 +46,9 @@ class Sheet:
 
 def folder(*, quick: bool) -> Path:
     """Return where results are kept; those of the quick study apart, and never committed."""
-    found = HERE / "results" / "quick" if quick else HERE / "results"
-    found.mkdir(parents=True, exist_ok=True)
-    return found
+    results = HERE / "results" / "quick" if quick else HERE / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    return results
 
 
 def read(name: str, *, quick: bool) -> list[Row]:
@@ -82,7 +82,7 @@ def _value(text: str) -> Value:
 
 
 def key(cell: Cell, names: Iterable[str]) -> tuple[str, ...]:
-    """Return what tells a cell from others."""
+    """Return the key of a cell."""
     return tuple(
         f"{cell[name]:g}" if isinstance(cell[name], float) else str(cell[name]) for name in names
     )
@@ -110,7 +110,7 @@ def fill(
     say: Callable[[str], None],
     only: Callable[[Cell], bool] = lambda _: True,
 ) -> None:
-    """Measure what is missing of a sheet, or some of it, and write each row when it is there."""
+    """Measure the missing rows of a sheet, or some of them, and write each at once."""
     todo = [cell for cell in missing(sheet, quick=quick) if only(cell)]
     every = len(sheet.cells(quick))
     say(f"{sheet.name}: {len(todo)} of {every} cells to measure")
@@ -141,8 +141,8 @@ def _rows(sheet: Sheet, todo: list[Cell], jobs: int) -> Iterator[Row]:
 
 def _timed(sheet: Sheet, cell: Cell) -> Row:
     start = time.process_time()
-    found = sheet.measure(cell)
-    return {**cell, **found, "seconds": round(time.process_time() - start, 3), "code": code(sheet)}
+    row = sheet.measure(cell)
+    return {**cell, **row, "seconds": round(time.process_time() - start, 3), "code": code(sheet)}
 
 
 def _append(path: Path, row: Row) -> None:
@@ -176,21 +176,21 @@ def _text(value: Value) -> str:
 
 
 def _settle(sheet: Sheet, took: dict[str, float], *, quick: bool) -> None:
-    """Put rows in the order of the cells, and write down how they came about."""
-    found = rows(sheet, quick=quick)
+    """Put rows in the order of the cells, and record how they were measured."""
+    stored = rows(sheet, quick=quick)
     path = folder(quick=quick) / f"{sheet.name}.csv"
-    if found:
-        _write(path, found)
-    told = {
+    if stored:
+        _write(path, stored)
+    origin = {
         "command": "python -m study " + " ".join(sys.argv[1:]),
-        "cells": len(found),
+        "cells": len(stored),
         **took,
-        "cpu seconds": round(sum(float(row["seconds"]) for row in found)),
-        "code": sorted({str(row["code"]) for row in found}),
+        "cpu seconds": round(sum(float(row["seconds"]) for row in stored)),
+        "code": sorted({str(row["code"]) for row in stored}),
         "machine": machine(),
         "versions": versions(),
     }
-    text = json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(origin, indent=2, ensure_ascii=False) + "\n"
     path.with_suffix(".json").write_text(text, encoding="utf-8")
 
 
@@ -200,7 +200,7 @@ def code(sheet: Sheet) -> str:
 
 
 def machine() -> str:
-    """Return what the times are of."""
+    """Return the name of the machine on which times are measured."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -211,13 +211,13 @@ def machine() -> str:
 
 def versions() -> dict[str, str]:
     """Return what the figures were computed with."""
-    found = {"coatcheck": coatcheck.__version__, "python": platform.python_version()}
+    packages = {"coatcheck": coatcheck.__version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            packages[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "absent"
-    return found
+            packages[package] = "absent"
+    return packages
 
 
 def one_thread() -> None:

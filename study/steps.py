@@ -80,17 +80,17 @@ def _one(dataset: str, step: str, crowd: int) -> Design:
         return made("best")
     groups = {"people": Group(SQUARE, crowd=crowd - 1)}
     known = _prior(dataset) if step in KNOWING else None
-    found = plan(groups, epsilon=EPSILON, delta=delta(crowd), prior=known)["people"]
+    planned = plan(groups, epsilon=EPSILON, delta=delta(crowd), prior=known)["people"]
     if step in KNOWING:
-        return Design(found.best.randomizer, found.best.how)
-    for one in found.designs:
+        return Design(planned.best.randomizer, planned.best.how)
+    for one in planned.designs:
         if one.randomizer.name == "minkowski":
             return _plainly(one.randomizer)
     raise Misuse("a plan for the square has Minkowski response among its designs")
 
 
 def _plainly(made: Randomizer) -> Design:
-    """Read each report by itself, as if people were even over the square."""
+    """Decode each report by itself, as if people were even over the square."""
     return Design(made, "median" if "median" in made.decodes else "project")
 
 
@@ -121,20 +121,20 @@ def measure(cell: Cell) -> Row:
         return draw_groups(groups, made, 1_000 + 2 * seed, aware=step in _AWARE, prior=known)
 
     if step == "as shipped":
-        found = _settled(groups, [places(seed)[0] for seed in range(seeds)])
+        quality = _settled(groups, [places(seed)[0] for seed in range(seeds)])
     else:
         candidates = CANDIDATES if step == "candidates" else 1
-        found = served(groups, places, seeds=seeds, candidates=candidates)
+        quality = served(groups, places, seeds=seeds, candidates=candidates)
     return {
         "randomizer": made[0].randomizer.name if made[0] else "none",
         "local_users": made[0].randomizer.epsilon if made[0] else 0.0,
-        **found,
-        "paired": found.get("paired", 1.0),
+        **quality,
+        "paired": quality.get("paired", 1.0),
     }
 
 
 def _settled(groups: Sequence[Floats], drawn: Sequence[list[Floats]]) -> Row:
-    """Settle as people do: rounded places, two lists, a few asks; who is left has nobody.
+    """Settle as people do: rounded places, two lists, a few asks; the rest have no partner.
 
     The cost is that of the pairs there are.
     """
@@ -151,9 +151,9 @@ def _settled(groups: Sequence[Floats], drawn: Sequence[list[Floats]]) -> Row:
         costs.append(float(apart.sum()))
         ratios.append(float((apart <= SERVING_RADIUS).sum()) / len(partner))
         paired.append(len(rows) / len(partner))
-    told = {"distance": errors, "cost": costs, "success": ratios}
-    found = [spread(name, values) for name, values in told.items()]
-    return {**found[0], **found[1], **found[2], "paired": float(np.mean(paired))}
+    measures = {"distance": errors, "cost": costs, "success": ratios}
+    columns = [spread(name, values) for name, values in measures.items()]
+    return {**columns[0], **columns[1], **columns[2], "paired": float(np.mean(paired))}
 
 
 SHEET: Final = Sheet("steps", cells, measure)

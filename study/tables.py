@@ -22,17 +22,17 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _errortime_cells(rows: list[Row]) -> list[tuple[str, float, str, float, bool]]:
     """List mechanism, budget, printed error, our error, and whether they agree."""
-    told = expected("errortime")
-    found = []
-    for name, printed in told["error"].items():
-        for epsilon, text in zip(told["epsilon"], printed, strict=True):
+    paper = expected("errortime")
+    lines = []
+    for name, printed in paper["error"].items():
+        for epsilon, text in zip(paper["epsilon"], printed, strict=True):
             for row in only(rows, mechanism=name, epsilon=epsilon):
                 ours = number(row, "error")
                 digits = len(text.split(".")[1])
-                room = told["standard_errors"] * number(row, "spread") / math.sqrt(told["draws"])
+                room = paper["standard_errors"] * number(row, "spread") / math.sqrt(paper["draws"])
                 agrees = abs(ours - float(text)) <= room + 0.5 * 10**-digits
-                found.append((name, epsilon, text, ours, agrees))
-    return found
+                lines.append((name, epsilon, text, ours, agrees))
+    return lines
 
 
 def errortime(rows: list[Row]) -> list[Finding]:
@@ -41,7 +41,7 @@ def errortime(rows: list[Row]) -> list[Finding]:
     right = sum(agrees for *_, agrees in cells)
     wrong = "; ".join(f"{n} ε {e:g}: {o:.3g} for {t}" for n, e, t, o, ok in cells if not ok)
     best = {number(row, "epsilon"): number(row, "error") for row in only(rows, mechanism="best")}
-    told = ", ".join(f"{error:.3g}" for error in best.values())
+    errors = ", ".join(f"{error:.3g}" for error in best.values())
     theirs = only(rows, mechanism=PUBLISHED)
     ahead = all(best[number(row, "epsilon")] < number(row, "error") for row in theirs)
     bulk, one = ([number(row, n) for row in theirs] for n in ("bulk_us", "one_us"))
@@ -52,7 +52,7 @@ def errortime(rows: list[Row]) -> list[Finding]:
             "mean l2 errors",
             f"{len(cells)} printed cells",
             f"{right} agree with the paper's 1000 draws",
-            f"at the same ε {told}",
+            f"at the same ε {errors}",
             graded(right, len(cells)),
             wrong,
         ),
@@ -76,7 +76,7 @@ def errortime(rows: list[Row]) -> list[Finding]:
 
 
 def _least(rows: list[Row]) -> str:
-    """Name the published mechanism of least error at each budget."""
+    """Return the published mechanism with the least error at each budget."""
     names = []
     for epsilon in sorted({number(row, "epsilon") for row in rows}):
         there = [row for row in only(rows, epsilon=epsilon) if row["mechanism"] in MECHANISMS]
@@ -87,27 +87,27 @@ def _least(rows: list[Row]) -> str:
 
 def printed_errors() -> dict[str, list[tuple[float, float]]]:
     """Return the paper's cells as points, by mechanism."""
-    told = expected("errortime")
+    paper = expected("errortime")
     return {
-        name: [(epsilon, float(text)) for epsilon, text in zip(told["epsilon"], row, strict=True)]
-        for name, row in told["error"].items()
+        name: [(epsilon, float(text)) for epsilon, text in zip(paper["epsilon"], row, strict=True)]
+        for name, row in paper["error"].items()
     }
 
 
 def errortime_table(rows: list[Row]) -> list[str]:
     """Write paper / ours for each mechanism and budget."""
-    told = expected("errortime")
+    paper = expected("errortime")
     cells = {(n, e): (t, o) for n, e, t, o, _ in _errortime_cells(rows)}
     lines = [
-        [name, *(f"{t} / {o:.3g}" for e in told["epsilon"] for t, o in [cells[name, e]])]
-        for name in told["error"]
+        [name, *(f"{t} / {o:.3g}" for e in paper["epsilon"] for t, o in [cells[name, e]])]
+        for name in paper["error"]
     ]
     best = {number(row, "epsilon"): row for row in only(rows, mechanism="best")}
     told_best = [
-        f"**{number(best[e], 'error'):.3g}** ({best[e]['randomizer']})" for e in told["epsilon"]
+        f"**{number(best[e], 'error'):.3g}** ({best[e]['randomizer']})" for e in paper["epsilon"]
     ]
     errors = markdown(
-        ["paper / ours", *(f"ε = {e:g}" for e in told["epsilon"])],
+        ["paper / ours", *(f"ε = {e:g}" for e in paper["epsilon"])],
         [*lines, ["ours, best", *told_best]],
     )
     return [*errors, "", *_times(rows)]
@@ -155,28 +155,28 @@ _SENT: Final = {
 
 def timecomm(rows: list[Row]) -> list[Finding]:
     """Times beside a baseline of the same run, and bytes beside the paper's."""
-    told, row = expected("timecomm"), rows[0]
-    steps = told["steps"]
-    found = []
+    paper, row = expected("timecomm"), rows[0]
+    steps = paper["steps"]
+    findings = []
     for step, (column, times, bare, words) in _BARE.items():
         ours, least = number(row, column), times * number(row, bare)
         there = f"{ours:.3g} µs; {words} {least:.3g} µs on the same machine"
-        found.append(Finding(step, f"{steps[step]['us']:,} µs on its CPU", there))
-    found += [
+        findings.append(Finding(step, f"{steps[step]['us']:,} µs on its CPU", there))
+    findings += [
         _bytes(step, steps[step]["bytes"], number(row, column), why)
         for step, (column, why) in _SENT.items()
     ]
     for one in rows:
-        aim = told["tasks"][one["dataset"]][one["task"]]
+        aim = paper["tasks"][one["dataset"]][one["task"]]
         ours, scipy = number(one, "task_ms"), number(one, "scipy_ms")
         there = f"{ours:.3g} ms; scipy {scipy:.3g} ms on the same machine"
         verdict = BETTER if ours <= scipy else NO
         what = f"{one['task']}, {one['dataset']}"
-        found.append(Finding(what, f"{aim['ms']} ms on its CPU", there, "", verdict))
+        findings.append(Finding(what, f"{aim['ms']} ms on its CPU", there, "", verdict))
         if one["task"] == "least-cost-matching":
             board = number(one, "board_bytes")
-            found.append(_bytes(f"bulletin, {one['dataset']}", aim["bytes"], board))
-    return found
+            findings.append(_bytes(f"bulletin, {one['dataset']}", aim["bytes"], board))
+    return findings
 
 
 def _bytes(what: str, paper: float, ours: float, why: str = "") -> Finding:
@@ -215,7 +215,7 @@ def exact_f1(rows: list[Row]) -> list[Finding]:
 
 
 def naming_everybody(row: Row) -> float:
-    """Return the F1 of answering everybody with everybody: what a score has to be seen beside."""
+    """Return the F1 of naming everybody to everybody, as a baseline of a score."""
     people = number(row, "check_ins")
     share = number(row, "true_pairs") / (people * (people - 1))
     return 2 * share / (1 + share)
@@ -239,8 +239,8 @@ def _plain(value: object) -> str:
 
 def mpec(rows: list[Row]) -> list[Finding]:
     """Our costs as computed statements."""
-    told = expected("mpec")
-    found = _mpec_costs(told["claims"])
+    paper = expected("mpec")
+    findings = _mpec_costs(paper["claims"])
     for d in sorted({int(row["dimension"]) for row in rows}):
         there = only(rows, dimension=d)
         n, error = (np.log([number(row, c) for row in there]) for c in ("crowd", "squared_error"))
@@ -248,21 +248,21 @@ def mpec(rows: list[Row]) -> list[Finding]:
         aim = -2 / (d + 2)
         last = there[-1]
         alone, crowd = number(last, "alone_squared_error"), int(last["crowd"])
-        found.append(
+        findings.append(
             Finding(
                 f"squared error in the crowd, d = {d}",
                 f"n^{aim:.3f}",
                 f"n^{slope:.3f} over the largest three crowds",
                 f"{number(last, 'squared_error'):.3g} at n = {crowd:,}, {alone:.3g} alone",
-                YES if slope <= aim + told["slack"] else NO,
-                "an upper bound: falling faster keeps it" if slope < aim - told["slack"] else "",
+                YES if slope <= aim + paper["slack"] else NO,
+                "an upper bound: falling faster keeps it" if slope < aim - paper["slack"] else "",
             )
         )
-    return found
+    return findings
 
 
 def _mpec_costs(claims: dict[str, str]) -> list[Finding]:
-    """Tell what a round costs a client and the server, from the rounds that were run."""
+    """Return what a round costs a client and the server, from the measured rounds."""
     rounds = read("timecomm", quick=False)
     if not rounds:
         return []
@@ -272,7 +272,7 @@ def _mpec_costs(claims: dict[str, str]) -> list[Finding]:
     people = {
         int(row["people"]): number(row, "open_us") + number(row, "answer_us") for row in rounds
     }
-    told = ", ".join(f"{us:.0f} µs a report with {n:,}" for n, us in sorted(people.items()))
+    times = ", ".join(f"{us:.0f} µs a report with {n:,}" for n, us in sorted(people.items()))
     even = max(people.values()) <= 1.5 * min(people.values())
     return [
         Finding("client: rounds", claims["rounds"], "one message up, one answer down", "", YES),
@@ -285,7 +285,7 @@ def _mpec_costs(claims: dict[str, str]) -> list[Finding]:
             PARTLY,
             "fetching all entries hides which is one's own; a relay would leave one",
         ),
-        Finding("server: work", claims["orchestrator"], told, "", YES if even else NO),
+        Finding("server: work", claims["orchestrator"], times, "", YES if even else NO),
     ]
 
 

@@ -44,7 +44,7 @@ class Taught:
 
 
 def measure(cell: Cell) -> Row:
-    """Teach by the recipe of a cell, and say how often the model is right on the test images."""
+    """Teach by the recipe of a cell; return the accuracy on the test images."""
     recipe = Recipe.read(str(cell["recipe"]))
     taught = teach(recipe, seed=int(cell["seed"]))
     right = taught.model.accuracy(taught.parameters, "test")
@@ -93,7 +93,7 @@ def _model(recipe: Recipe, entropy: Entropy) -> models.Model:
 
 
 def _speakers(recipe: Recipe, entropy: Entropy) -> Rows:
-    """Draw who speaks: everybody's own coin decides, or a secret sample is drawn."""
+    """Draw the speakers: by participation coins, or by a secret sample."""
     if recipe.rate == 1:
         return np.arange(recipe.people)
     if recipe.sampling == "secret":
@@ -184,7 +184,7 @@ def public_rows(recipe: Recipe, seed: int) -> NDArray[np.intp]:
 
 
 def _warmed(recipe: Recipe, model: models.Model, seed: int) -> Floats:
-    """Return where the server's own examples lead; the network's is the same in many rows."""
+    """Return the model that the server's own examples give; many rows share the network's."""
     named = (recipe.model, recipe.start, recipe.public, seed)
     if recipe.model == "linear" or named not in _WARM:
         _WARM[named] = alone(model, model.start(seed), public_rows(recipe, seed))
@@ -219,7 +219,7 @@ class _Adam:
         self._time = 0
 
     def direction(self, slope: Floats) -> Floats:
-        """Return where to go against, with steps of about 1 per coordinate."""
+        """Return the direction, with steps of about 1 per coordinate."""
         self._time += 1
         self._mean = 0.9 * self._mean + 0.1 * slope
         self._square = 0.999 * self._square + 0.001 * slope**2

@@ -122,15 +122,15 @@ def measure_scale(cell: Cell) -> Row:
     made = location_mechanism(PUBLISHED, 8.0)
     estimates = made.randomizer.estimate(made.randomizer.randomize(places, seeded(0)), made.how)
     start = time.process_time()
-    found = agreement(places, estimates, radius=float(cell["radius"]))
+    counts = agreement(places, estimates, radius=float(cell["radius"]))
     spent = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000  # kilobytes on Linux
     return {
         "check_ins": len(places),
-        "true_pairs": found.true,
-        "reported_pairs": found.noisy,
-        "common_pairs": found.both,
-        "f1": found.f1,
+        "true_pairs": counts.true,
+        "reported_pairs": counts.noisy,
+        "common_pairs": counts.both,
+        "f1": counts.f1,
         "count_seconds": spent,
         "peak_megabytes": peak,
     }

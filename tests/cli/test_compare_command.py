@@ -76,10 +76,10 @@ def test_the_plot_is_drawn_beside_the_output(tmp_path: Path) -> None:
         (["--epsilon", "1,1.0"], "must name each budget once"),
         (["--epsilon", "0"], "`epsilon` must be a number above 0"),
         (["--epsilon", "nan"], "`--epsilon` takes numbers separated by commas"),
-        (["--epsilon", "1", "--samples", "0"], "at least 1 sample"),
+        (["--epsilon", "1", "--samples", "0"], "`samples` must be"),
         (["--epsilon", "1", "--seed", "-1"], "`seed` must be a whole number, 0 or more"),
         (["--domain", "torus"], "`--domain` must be one of square | line | cube, got 'torus'"),
-        (["--epsilon", "1", "--plot", "errors.txt"], "ends in .png | .svg | .pdf"),
+        (["--epsilon", "1", "--plot", "errors.txt"], "must end in .png, .svg, .pdf"),
         (["--epsilon", "1", "--plot", "nowhere/errors.png"], "there is no folder nowhere"),
     ],
 )

@@ -34,7 +34,7 @@ def test_a_plan_of_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "per round" in told
     assert "fixed in advance" in told
     assert found["terms"][0]["randomizer"]["name"] == "coin"
-    assert "by a coin of their own, and sends silence" in told
+    assert "decided by a separate coin, and sends silence" in told
     secret = json.loads(run(*given, "--sampling", "secret", "--json").stdout)["groups"][0]
     assert secret["recommended"]["local_epsilon"] > group["recommended"]["local_epsilon"]
 
@@ -76,7 +76,7 @@ def test_which_epsilon_an_error_takes() -> None:
         (["--error", "3", "--epsilon", "1", "--geographic", "31,121,32,122"], "in metres"),
         (["--epsilon", "1", "--people", "100", "--delta", "0"], "between 0 and 1"),
         (["--epsilon", "1", "--people", "100", "--rounds", "0"], "must be at least 1"),
-        (["--epsilon", "1", "--people", "100", "--rate", "2"], "rate of reports"),
+        (["--epsilon", "1", "--people", "100", "--rate", "2"], "`rate` must be"),
         (["--epsilon", "1", "--people", "100", "--sampling", "x"], "coins | secret"),
     ],
 )

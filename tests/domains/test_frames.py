@@ -76,7 +76,7 @@ def test_series_and_plain_rows() -> None:
 )
 def test_columns_that_are_not_clear_get_a_sentence(table: Any, domain: Any) -> None:
     """Nothing is guessed."""
-    with pytest.raises(Misuse, match="select them"):
+    with pytest.raises(Misuse, match="select these columns"):
         read_people(table, domain)
 
 

@@ -81,19 +81,19 @@ def test_named_columns_are_degrees_only_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "a.csv is empty: its first line names the columns"),
+        ("", "a.csv is empty; its first line must name the columns"),
         ("31.2,121.4\n31.3,121.5\n", "a.csv has no header"),
-        ("lat;lon\n31,2;121,4\n", "separated by semicolons: save it with commas"),
+        ("lat;lon\n31,2;121,4\n", "separated by semicolons; save it with commas"),
         ("lat,lon\n", "a.csv holds no places"),
         ("lat,lat\n1,2\n", "two columns of the same name"),
-        ("a,b\n1,2\n", "name them by --columns"),
-        ("lat,latitude,lon\n1,2,3\n", "name them by --columns"),
-        ("lat,lon\n31.2,121.4\n31.3\n", "a.csv line 3 has 1 fields, the header has 2"),
-        ("lat,lon\n31.2,north\n", "a.csv line 2, column lon: 'north' is no number"),
-        ("lat,lon\n31.2,\n", "a.csv line 2, column lon: '' is no number"),
-        ("lat,lon\n31.2,nan\n", "a.csv line 2, column lon: 'nan' is no number"),
-        ("lat,lon\n31.2,inf\n", "'inf' is no number"),
-        ("lat,lon\n31.2,1e999\n", "'1e999' is no number"),
+        ("a,b\n1,2\n", "name them, such as --columns"),
+        ("lat,latitude,lon\n1,2,3\n", "name them, such as --columns"),
+        ("lat,lon\n31.2,121.4\n31.3\n", "a.csv line 3 has 1 fields, but the header has 2"),
+        ("lat,lon\n31.2,north\n", "a.csv line 2, column lon: 'north' is not a number"),
+        ("lat,lon\n31.2,\n", "a.csv line 2, column lon: '' is not a number"),
+        ("lat,lon\n31.2,nan\n", "a.csv line 2, column lon: 'nan' is not a number"),
+        ("lat,lon\n31.2,inf\n", "'inf' is not a number"),
+        ("lat,lon\n31.2,1e999\n", "'1e999' is not a number"),
         (
             "lat,lon\n121.4,31.2\n",
             "a.csv line 2, column lat: 121.4 is beyond ±90 degrees; are latitude",
@@ -111,21 +111,21 @@ def test_a_bad_csv_is_refused_by_line_and_column(text: str, sentence: str) -> No
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "is no FeatureCollection"),
-        ("[]", "is no FeatureCollection"),
-        ('{"type": "Feature"}', "is no FeatureCollection"),
+        ("{", "must be a GeoJSON FeatureCollection"),
+        ("[]", "must be a GeoJSON FeatureCollection"),
+        ('{"type": "Feature"}', "must be a GeoJSON FeatureCollection"),
         ('{"features": []}', "holds no places"),
         (
             '{"features": [7]}',
-            "feature 1 is no Point with [longitude, latitude]: Expected `object`",
+            "feature 1 must be a Point with [longitude, latitude]: Expected `object`",
         ),
         (
             '{"features": [{"geometry": {"type": "Polygon"}}]}',
-            "feature 1 is no Point with [longitude, latitude]: Invalid enum value 'Polygon'",
+            "feature 1 must be a Point with [longitude, latitude]: Invalid enum value 'Polygon'",
         ),
         (
             '{"features": [{"geometry": {"type": "Point", "coordinates": ["a", "b"]}}]}',
-            "feature 1 is no Point with [longitude, latitude]",
+            "feature 1 must be a Point with [longitude, latitude]",
         ),
         (
             '{"features": [{"geometry": {"type": "Point", "coordinates": [31.2, 121.4]}}]}',
@@ -142,7 +142,7 @@ def test_a_bad_geojson_is_refused_by_feature(text: str, sentence: str) -> None:
 
 def test_a_group_that_is_missing_is_named() -> None:
     """A row without a group is an error, not a group of its own."""
-    with pytest.raises(Misuse, match="no column 'role', its columns are lat, lon"):
+    with pytest.raises(Misuse, match="no column 'role'; its columns are lat, lon"):
         parse_csv("lat,lon\n1,2\n", source="a.csv", group_by="role")
     with pytest.raises(Misuse, match="line 2, column role names no group"):
         parse_csv("lat,lon,role\n1,2, \n", source="a.csv", group_by="role")
@@ -155,7 +155,7 @@ def test_a_group_that_is_missing_is_named() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.xlsx", b"PK", "neither .csv nor .geojson"),
+        ("a.xlsx", b"PK", "must end in .csv"),
         ("a.csv", b"lat,lon\n\xff\xfe,1\n", "is not UTF-8"),
     ],
 )

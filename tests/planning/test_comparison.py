@@ -87,7 +87,7 @@ def test_other_domains_have_no_figures_of_the_paper(domain: Box | Ball) -> None:
 
 def test_wrong_arguments_are_told() -> None:
     """No samples, no budget and an impossible budget are misuse."""
-    with pytest.raises(Misuse, match="at least 1 sample"):
+    with pytest.raises(Misuse, match="`samples` must be"):
         compare(epsilons=[1.0], samples=0)
     with pytest.raises(Misuse, match="at least one epsilon"):
         compare(epsilons=[])

@@ -40,7 +40,7 @@ def test_all_rounds_together_keep_the_promise() -> None:
     assert found.total == pytest.approx(1.0, abs=2e-3)
     one = plan({"all": Group(LINE, 3_000)}, epsilon=1.0, delta=1e-6)["all"]
     assert one.best.error < found.best.error
-    assert one.season is None
+    assert one.repeated is None
     assert found.fading[0.2] > found.fading[0.01] > 1
 
 
@@ -60,11 +60,11 @@ def test_fewer_reports_per_round_allow_a_larger_local_epsilon(
     drawn = compose(secret.best.randomizer.law, crowd=3_000, delta=1e-6, rounds=12, sampled=0.25)
     assert drawn == pytest.approx(1.0, abs=2e-3)
     assert any("with chance 0.25" in one for one in coins.best.guarantee.assumptions)
-    assert (coins.season.skipped, secret.season.population) == (9.0, 12_000)  # type: ignore[union-attr]
-    assert "silence" in str(coins.season)
+    assert (coins.repeated.skipped, secret.repeated.population) == (9.0, 12_000)  # type: ignore[union-attr]
+    assert "silence" in str(coins.repeated)
     assert any("learns who was drawn" in one for one in secret.assumptions)
     assert not any("learns who was drawn" in one for one in coins.assumptions)
-    assert "may skip any" in str(every.season)
+    assert "may skip any" in str(every.repeated)
 
 
 def test_a_ledger_takes_as_many_rounds_as_the_plan_says(
@@ -72,7 +72,7 @@ def test_a_ledger_takes_as_many_rounds_as_the_plan_says(
 ) -> None:
     """A little fewer than planned, because a ledger allows for terms that change."""
     found = twelve_rounds
-    season = found.season
+    season = found.repeated
     assert season is not None
     book = Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-6)
     for number in range(season.fitting):
@@ -80,7 +80,7 @@ def test_a_ledger_takes_as_many_rounds_as_the_plan_says(
     assert 10 <= season.fitting < 12
     with pytest.raises(Refused):
         book.spend(found.best.guarantee, round_id="one more")
-    assert f"takes {season.fitting} of them" in str(season)
+    assert f"accepts {season.fitting} of them" in str(season)
 
 
 def test_products_and_labels_can_be_planned_for_many_rounds() -> None:
@@ -135,17 +135,17 @@ def test_an_error_out_of_reach_is_told() -> None:
 def test_mistakes_get_a_sentence() -> None:
     """What cannot be planned for many rounds says so."""
     group = {"all": Group(LINE, 3_000, corrupted=5)}
-    with pytest.raises(Misuse, match="plan with coins"):
+    with pytest.raises(Misuse, match="sampling='coins'"):
         plan(group, epsilon=1.0, delta=1e-6, rate=0.5, sampling="secret")
-    with pytest.raises(Misuse, match="coins or by a secret"):
+    with pytest.raises(Misuse, match="'coins' or 'secret'"):
         plan(group, epsilon=1.0, delta=1e-6, rate=0.5, sampling="known")  # type: ignore[arg-type]
-    with pytest.raises(Misuse, match="own law"):
+    with pytest.raises(Misuse, match="need method"):
         plan(group, epsilon=1.0, delta=1e-6, rounds=3, method="generic")
     with pytest.raises(Misuse, match="must be at least 1"):
         plan(group, epsilon=1.0, delta=1e-6, rounds=0)
     for rate in (0.0, 1.5, math.nan):
-        with pytest.raises(Misuse, match="rate of reports"):
+        with pytest.raises(Misuse, match="`rate` must be"):
             plan(group, epsilon=1.0, delta=1e-6, rate=rate)
     near = Neighbours(radius=0.1, groups=("all",))
-    with pytest.raises(Misuse, match="plans one round"):
+    with pytest.raises(Misuse, match="plans a single round"):
         plan(group, epsilon=1.0, delta=1e-6, rounds=3, goal="task", task=near)

@@ -99,7 +99,7 @@ def test_corruption_of_the_other_group_counts() -> None:
     assert found["riders"].best.guarantee.anonymous == 1000 - 10 - 5
     assert found["taxis"].best.guarantee.anonymous == 800 - 5 - 10
     assert found["riders"].best.error < found["taxis"].best.error
-    with pytest.raises(Misuse, match="the task has the groups"):
+    with pytest.raises(Misuse, match="must name the groups of the task"):
         plan({"taxis": groups["taxis"]}, epsilon=1.0, delta=1e-6, task=task)
 
 

@@ -102,7 +102,7 @@ def test_what_cannot_be_tuned_is_told() -> None:
     prior = [even_prior(SQUARE, count=9)]
     with pytest.raises(Misuse, match="score"):
         tune(Download(), offered, prior=prior, entropy=seeded(1))
-    with pytest.raises(Misuse, match="groups"):
+    with pytest.raises(Misuse, match="one array for each"):
         tune(LeastCostMatching(), offered, prior=prior, entropy=seeded(1))
     with pytest.raises(Misuse, match="candidate"):
         tune(Neighbours(radius=0.1), [], prior=prior, entropy=seeded(1))

@@ -69,7 +69,7 @@ def _audit() -> Any:
 @pytest.mark.parametrize(
     ("packages", "fine", "said"),
     [
-        ([], True, "not audited, nobody could be asked"),
+        ([], True, "not audited, the records cannot be queried"),
         ([{"name": "a", "skip_reason": "not found"}], True, "not audited"),
         ([{"name": "a", "version": "1", "vulns": []}], True, "no known weakness in 1 packages"),
         (
@@ -83,7 +83,7 @@ def test_a_known_weakness_fails_and_silence_does_not(
     packages: list[dict[str, Any]], *, fine: bool, said: str
 ) -> None:
     """Only what pip-audit knows to be weak is a failure."""
-    lines, good = _audit().told("x.lock", {"dependencies": packages})
+    lines, good = _audit().report("x.lock", {"dependencies": packages})
     assert good is fine
     assert said in "\n".join(lines)
 
@@ -95,4 +95,4 @@ def test_without_an_answer_the_audit_says_so(
     module = _audit()
     monkeypatch.setattr(module.sys, "argv", ["audit", str(tmp_path / "no.lock")])
     assert module.main() == 0
-    assert "nobody could be asked" in capsys.readouterr().out
+    assert "the records cannot be queried" in capsys.readouterr().out

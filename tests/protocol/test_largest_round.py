@@ -43,7 +43,7 @@ def test_counts_of_a_batch_hold_the_least_crowd() -> None:
     check_capacity(with_groups(CASCADE, minimum=2**31 - 1), limit=ENDLESS)
     eight = Round(replace(CASCADE.terms, shufflers=CASCADE.terms.shufflers * 4), CASCADE.document)
     check_capacity(with_groups(eight, minimum=(2**32 - 1) // 8), limit=ENDLESS)
-    with pytest.raises(Misuse, match=f"a minimum of at most {(2**32 - 1) // 8}"):
+    with pytest.raises(Misuse, match=f"`minimum` may be at most {(2**32 - 1) // 8}"):
         check_capacity(with_groups(eight, minimum=(2**32 - 1) // 8 + 1), limit=ENDLESS)
 
 

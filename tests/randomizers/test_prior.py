@@ -152,7 +152,7 @@ def test_bad_grids() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("lat,lon\n40.1,-73.9\n40.2,x\n", "prior.csv line 3, column lon: 'x' is no number"),
+        ("lat,lon\n40.1,-73.9\n40.2,x\n", "prior.csv line 3, column lon: 'x' is not a number"),
         ("lat,lon\n40.1,-73.9\n40.2\n", "line 3"),
         ("lat,lon\n40.1,nan\n", "line 2, column lon"),
         ("lat,lon\n40.1,-73.9\n", "at least two different places"),
@@ -197,7 +197,7 @@ def test_a_command_uses_nothing_of_a_bad_file(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, asked)
     assert done.exit_code != 0
     told = " ".join((done.output + str(done.exception)).split())
-    assert "line 102, column lon: 'nan' is no number" in told
+    assert "line 102, column lon: 'nan' is not a number" in told
     assert "mean error" not in told
 
 

@@ -212,8 +212,8 @@ def test_views_show_what_each_role_sees() -> None:
     assert server.linked == {}
     helped = view(outcome, "server", corrupted=[(0, 3), (1, 7)])
     assert sorted(helped.linked.values()) == [(0, 3), (1, 7)]
-    assert len(helped.told) == 2
-    with pytest.raises(Misuse, match="no view"):
+    assert len(helped.exposed) == 2
+    with pytest.raises(Misuse, match="must be server or onlooker"):
         view(outcome, "sofa")
 
 
@@ -226,11 +226,11 @@ def test_the_whole_bulletin_decodes_to_what_was_published(matched: Outcome) -> N
 def test_what_does_not_fit_the_plan_is_misuse() -> None:
     """Values of other groups, too few of them, or nothing to compute are told before any work."""
     plans = [draft(name) for name in Echo().groups]
-    with pytest.raises(Misuse, match="say what to compute"):
+    with pytest.raises(Misuse, match="`task` is missing"):
         simulate(plans, places(2, 2))
-    with pytest.raises(Misuse, match="values are for"):
+    with pytest.raises(Misuse, match="must name the groups of the plan"):
         simulate(plans, {"riders": places(2)[0]}, task=Echo())
-    with pytest.raises(Misuse, match="values are for 1"):
+    with pytest.raises(Misuse, match="one entry for each"):
         simulate(plans, places(2), task=Echo())
-    with pytest.raises(Misuse, match="one per person"):
+    with pytest.raises(Misuse, match="one note per person"):
         simulate(plans, places(2, 2), task=Echo(), notes=[[b""]])

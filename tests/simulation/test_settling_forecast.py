@@ -14,7 +14,7 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, Plan, plan
 from coatcheck.simulation import settling as tried
-from coatcheck.simulation.settling import FORECAST_ASKS, Prospect, prospects, settle
+from coatcheck.simulation.settling import FORECAST_ASKS, Forecast, forecast_settling, settle
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.shortlists import candidates, settled
 from support.plans import remember
@@ -36,9 +36,9 @@ def planned(corrupted: int = 0) -> Plan:
 
 
 @cache
-def found() -> dict[tuple[int, tuple[int, ...]], Prospect]:
+def found() -> dict[tuple[int, tuple[int, ...]], Forecast]:
     """Give what the plan says, by candidates and asks."""
-    return {(one.candidates, one.asks): one for one in prospects(planned(), TASK, rounds=5)}
+    return {(one.candidates, one.asks): one for one in forecast_settling(planned(), TASK, rounds=5)}
 
 
 @pytest.mark.parametrize("asks", [(1,), (2,), (3, 2), (1, 1)])
@@ -92,9 +92,9 @@ def test_corrupted_people_make_candidates_cost_something() -> None:
 
 
 def test_what_cannot_settle_is_told() -> None:
-    """A task without candidates has nothing to settle."""
-    with pytest.raises(Misuse, match="nothing to settle"):
-        prospects(planned(), replace(TASK, candidates=1))
+    """A task without candidates has no candidates to settle."""
+    with pytest.raises(Misuse, match="no candidates to settle"):
+        forecast_settling(planned(), replace(TASK, candidates=1))
 
 
 def test_the_command_prints_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

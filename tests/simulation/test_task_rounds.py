@@ -130,10 +130,10 @@ def test_a_plan_for_a_task_says_what_it_lacks(tmp_path: Path) -> None:
     task = Neighbours(radius=0.2)
     crowd = {"people": Group(SQUARE, crowd=500)}
     prior = [even_prior(SQUARE, count=25)]
-    with pytest.raises(Misuse, match="needs the task that is to be served"):
+    with pytest.raises(Misuse, match="needs `task`"):
         plan(crowd, epsilon=1.0, delta=1e-5, goal="task", prior=prior)
     disc = {"people": Group(Ball(radius=1, p=2, dimension=2), crowd=500)}
-    with pytest.raises(Misuse, match="needs a prior on a ball"):
+    with pytest.raises(Misuse, match="needs `prior`"):
         plan(disc, epsilon=1.0, delta=1e-5, goal="task", task=task)
     labels = {"people": Group(Categories(("tea", "milk")), crowd=500)}
     with pytest.raises(Misuse, match="boxes and balls"):

@@ -23,10 +23,10 @@ from coatcheck.planning.budget_search import Sampling, usual_delta
 from coatcheck.planning.comparison import DOMAINS, OURS, Row, check_file, draw_errors, draw_plan
 from coatcheck.planning.comparison import compare as measure
 from coatcheck.planning.many_rounds import epsilon_for, people_for
-from coatcheck.planning.plans import GOALS, Aim, shape, told_error, told_unit
+from coatcheck.planning.plans import GOALS, Aim, error_text, shape, unit_text
 from coatcheck.randomizers import Prior
 from coatcheck.simulation.quality import names_many
-from coatcheck.simulation.settling import ROUNDS, Prospect, prospects
+from coatcheck.simulation.settling import ROUNDS, Forecast, forecast_settling
 from coatcheck.tasks import Task, from_params
 from coatcheck.tasks.contract import scale_of
 
@@ -181,7 +181,7 @@ def plan(
         delta = usual_delta([group.crowd for group in groups.values()])
     promised = {"epsilon": epsilon, "delta": delta, **asdict(repeated)}
     result = make_plan(groups, **promised, goal=goal, task=task, prior=known_places)
-    forecasts = [] if task is None or not names_many(task) else prospects(result, task)
+    forecasts = [] if task is None or not names_many(task) else forecast_settling(result, task)
     document = {**_document(result), "settling": [asdict(forecast) for forecast in forecasts]}
     show(document, as_json=as_json, text=lambda: _text(result, error, forecasts))
     if plot is not None:
@@ -240,11 +240,11 @@ def _document(plan: Plan) -> dict[str, Any]:
             "name": group.name,
             "people": group.group.crowd,
             "total": group.total,
-            "season": None if group.season is None else asdict(group.season),
+            "season": asdict(group.repeated) if group.repeated else None,
             "recommended": group.best.plain(),
             "reason": group.reason,
             "alternatives": [other.plain() for other in group.designs[1:]],
-            "unit": told_unit(group.group.domain, plan.goal),
+            "unit": unit_text(group.group.domain, plan.goal),
             "prior": group.prior.source if group.prior else None,
             "report_free": group.best.report_free,
             "guarantee": guarantee_document(group.best.guarantee),
@@ -267,11 +267,11 @@ def _document(plan: Plan) -> dict[str, Any]:
 
 
 def _text(
-    plan: Plan, target: tuple[float, bool] | None, forecasts: Sequence[Prospect]
+    plan: Plan, target: tuple[float, bool] | None, forecasts: Sequence[Forecast]
 ) -> Iterator["str | Table"]:
     if target is not None:
         group = plan.groups[0]
-        error = told_error(replace(group.best, error=target[0]), plan.goal)
+        error = error_text(replace(group.best, error=target[0]), plan.goal)
         people = f"{group.group.crowd:,} people"
         yield f"An error of {error} takes {people} at ε = {plan.epsilon:g}."
     yield plan.headline
@@ -302,12 +302,12 @@ def _design_row(group: Recommendation, design: Design) -> tuple[str, ...]:
         f"{randomizer.epsilon:.3f}",
         shape(randomizer),
         design.how,
-        told_error(design, group.goal),
+        error_text(design, group.goal),
         more,
     )
 
 
-def _forecast_row(forecast: Prospect) -> tuple[str, ...]:
+def _forecast_row(forecast: Forecast) -> tuple[str, ...]:
     paired, mean, median, near = (2 * error for error in forecast.standard_errors)
     return (
         f"{forecast.candidates}",

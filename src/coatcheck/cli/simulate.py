@@ -108,7 +108,7 @@ def simulate(
             settle=usual_cell(around) if settle else None,
         )
     except OutsideDomain as error:
-        raise Misuse(str(error).replace("ask for clamp=True", "give `--clamp`")) from None
+        raise Misuse(str(error).replace("pass clamp=True", "give `--clamp`")) from None
     seconds = time.perf_counter() - start
     document = {**describe_trial(result), "seed": seed, "seconds": seconds}
     show(document, as_json=as_json, text=lambda: trial_text(document, stated=bool(box)))

@@ -1,11 +1,10 @@
-"""Where values live, and the integer lattice on which their privacy is exact.
+"""Domains of values, and the integer lattice on which their privacy is exact.
 
-After a shift and a scale per axis every numeric domain is the unit ball of some l_p norm (a box
+After a shift and a scale per axis, every numeric domain is the unit ball of some l_p norm (a box
 is that of l_inf). Its lattice is every integer vector i with |i|_p <= N, where N is half the
-number of steps along an axis; i stands for the point i/N. Values enter in the user's units and
-leave in them; everything between is integers.
-
-This file knows nothing of noise. SPEC.md, "The lattice", has the rules in MUSTs.
+number of steps along an axis; i stands for the point i/N. Values enter and leave in the user's
+units; between, they are integers. This file holds `Categories` and `Product`; `Box` and `Ball` are
+in `numeric`. SPEC.md, "The lattice", states the rules.
 """
 
 import math
@@ -37,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Categories:
-    """A few named choices with no order among them; a lattice point is a label's position."""
+    """Named choices without an order; a lattice point is the position of a label."""
 
     labels: tuple[str, ...]
     dimension: ClassVar[int] = 1  # a lattice point is one integer
@@ -46,21 +45,23 @@ class Categories:
     def __post_init__(self) -> None:
         labels = tuple(self.labels)
         if isinstance(self.labels, str) or not all(isinstance(label, str) for label in labels):
-            raise Misuse("categories are a list of labels, each a text")
-        if not labels or len(set(labels)) != len(labels):
-            raise Misuse("categories need at least one label, and no label twice")
+            raise Misuse(f"`labels` must be a list of texts, not {self.labels!r}")
+        if not labels:
+            raise Misuse("`labels` must hold at least one label")
+        if len(set(labels)) != len(labels):
+            raise Misuse(f"`labels` must not repeat a label, got {list(labels)}")
         object.__setattr__(self, "labels", labels)
 
     def snap(self, values: Sequence[str], *, clamp: bool = False) -> Points:  # noqa: ARG002 - no label lies near another
-        """Return each label's position; `clamp` changes nothing, an unknown label is an error."""
+        """Return the position of each label; an unknown label is an error, also with `clamp`."""
         if isinstance(values, str):
-            raise Misuse("give a list of labels, not one text")
+            raise Misuse("`values` must be a list of labels, not one text")
         position = {label: place for place, label in enumerate(self.labels)}
         for row, label in enumerate(values):
             if label not in position:
-                raise OutsideDomain(f"value {row}: {label!r} is none of {list(self.labels)}")
-        found = [position[label] for label in values]
-        return np.array(found, dtype=np.int64).reshape(-1, 1)
+                raise OutsideDomain(f"value {row}: {label!r} is not one of {list(self.labels)}")
+        positions = [position[label] for label in values]
+        return np.array(positions, dtype=np.int64).reshape(-1, 1)
 
     def holds(self, points: Points) -> bool:
         """Return whether every point is the position of a label."""
@@ -75,7 +76,7 @@ class Categories:
         return np.array(self.labels)[np.asarray(points).reshape(-1)]
 
     def params(self) -> dict[str, Any]:
-        """Return plain data from which `domain_from_params` makes equal categories."""
+        """Return plain data from which `domain_from_params` builds equal categories."""
         return {"kind": "categories", "labels": list(self.labels)}
 
 
@@ -86,8 +87,8 @@ Simple = Box | Ball | Categories
 class Product:
     """Several fields of one person, such as a place and a preference, that share a budget.
 
-    Values are a mapping from field to that field's values; a lattice point is the fields' points
-    side by side.
+    Values are a mapping from field to the values of that field; a lattice point is the points of
+    all fields, concatenated.
     """
 
     fields: Mapping[str, Simple]
@@ -96,11 +97,13 @@ class Product:
     def __post_init__(self) -> None:
         fields = dict(self.fields)
         shares = dict(self.shares or dict.fromkeys(fields, 1.0))
-        if not fields or fields.keys() != shares.keys():
-            raise Misuse(f"a product needs one share per field: {list(fields)}, got {list(shares)}")
-        given = shares.values()
-        if not all(math.isfinite(s) and s > 0 and not isinstance(s, bool) for s in given):
-            raise Misuse(f"each field needs a share of the budget above 0, got {shares}")
+        if not fields:
+            raise Misuse("`fields` must hold at least one field")
+        if fields.keys() != shares.keys():
+            raise Misuse(f"`shares` must name the fields {list(fields)}, got {list(shares)}")
+        for share in shares.values():
+            if not (math.isfinite(share) and share > 0) or isinstance(share, bool):
+                raise Misuse(f"each of `shares` must be a number above 0, got {shares}")
         object.__setattr__(self, "fields", fields)
         object.__setattr__(self, "shares", shares)
 
@@ -112,16 +115,16 @@ class Product:
 
     @property
     def dimension(self) -> int:
-        """Return how many integers a lattice point has over all fields."""
+        """Return the number of integers in a lattice point, over all fields."""
         return sum(part.dimension for part in self.fields.values())
 
     @property
     def columns(self) -> dict[str, slice]:
-        """Return which integers of a lattice point belong to each field."""
+        """Return the integers of a lattice point that belong to each field."""
         return side_by_side({name: part.dimension for name, part in self.fields.items()})
 
     def split(self, epsilon: float) -> dict[str, float]:
-        """Return each field's part of a budget; the parts never add up to more than it."""
+        """Return each field's part of a budget; the parts never exceed it together."""
         weights = self._weights()
         whole = sum(map(Fraction, weights.values()))
         parts = {}
@@ -132,26 +135,28 @@ class Product:
         return parts
 
     def snap(self, values: Mapping[str, Any], *, clamp: bool = False) -> Points:
-        """Return the lattice points of columns of values, one entry per field."""
+        """Return the lattice points of columns of values, one column per field."""
         if values.keys() != self.fields.keys():
-            raise Misuse(f"give the fields {list(self.fields)}, got {list(values)}")
+            raise Misuse(f"`values` must have the fields {list(self.fields)}, got {list(values)}")
         parts = [part.snap(values[name], clamp=clamp) for name, part in self.fields.items()]
         if len({len(part) for part in parts}) != 1:
-            raise Misuse(f"fields have different lengths: {[len(part) for part in parts]}")
+            raise Misuse(
+                f"all fields must have equally many values, got {[len(part) for part in parts]}"
+            )
         return np.concatenate(parts, axis=1)
 
     def holds(self, points: Points) -> bool:
-        """Return whether every field of every point is one of its lattice."""
+        """Return whether every field of every point is on its lattice."""
         columns = self.columns
         return all(part.holds(points[:, columns[name]]) for name, part in self.fields.items())
 
     def values(self, points: Points) -> dict[str, Any]:
-        """Return lattice points as columns of values, one entry per field."""
+        """Return lattice points as columns of values, one column per field."""
         columns = self.columns
         return {name: part.values(points[:, columns[name]]) for name, part in self.fields.items()}
 
     def params(self) -> dict[str, Any]:
-        """Return plain data from which `domain_from_params` makes an equal product."""
+        """Return plain data from which `domain_from_params` builds an equal product."""
         fields = {name: part.params() for name, part in self.fields.items()}
         return {"kind": "product", "fields": fields, "shares": self._weights()}
 
@@ -160,26 +165,26 @@ Domain = Box | Ball | Categories | Product
 
 
 def side_by_side(widths: Mapping[str, int]) -> dict[str, slice]:
-    """Return which columns belong to each field when fields of these widths stand side by side."""
+    """Return the columns of each field if fields of these widths are concatenated."""
     ends = np.cumsum(list(widths.values())).tolist()
     starts = [0, *ends[:-1]]
     return {name: slice(a, b) for name, a, b in zip(widths, starts, ends, strict=True)}
 
 
 def domain_from_params(params: Mapping[str, Any]) -> Domain:
-    """Return the domain that `params()` described; an unknown or missing key is an error."""
-    makers = {"box": Box, "ball": Ball, "categories": Categories, "product": Product}
-    given = dict(params)
-    kind = given.pop("kind", None)
-    if kind not in makers:
-        raise Misuse(f"a domain is one of {sorted(makers)}, got {kind!r}")
-    if kind == "ball" and given.get("p") == "inf":
-        given["p"] = math.inf
+    """Return the domain that `params()` described; reject unknown and missing keys."""
+    kinds = {"box": Box, "ball": Ball, "categories": Categories, "product": Product}
+    args = dict(params)
+    kind = args.pop("kind", None)
+    if kind not in kinds:
+        raise Misuse(f"the `kind` of a domain must be one of {sorted(kinds)}, got {kind!r}")
+    if kind == "ball" and args.get("p") == "inf":
+        args["p"] = math.inf
     if kind == "product":
-        fields = given.get("fields", {})
-        given["fields"] = {name: domain_from_params(part) for name, part in fields.items()}
+        fields = args.get("fields", {})
+        args["fields"] = {name: domain_from_params(part) for name, part in fields.items()}
     try:
-        made: Domain = makers[kind](**given)
+        domain: Domain = kinds[kind](**args)
     except TypeError as error:
-        raise Misuse(f"a {kind} cannot be made of {sorted(given)}: {error}") from error
-    return made
+        raise Misuse(f"a {kind} cannot be built from {sorted(args)}: {error}") from error
+    return domain

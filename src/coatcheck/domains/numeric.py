@@ -1,4 +1,4 @@
-"""Boxes and balls: values that are vectors, in the user's own units."""
+"""`Box` and `Ball`: domains of vectors, in the user's units."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 STEPS: Final = 2**20
 _MAX_STEPS: Final = 2**24
 _METRES_A_DEGREE: Final = math.pi / 180 * 6_371_008.8  # mean radius of the earth, IUGG
-_SLACK: Final = 1e-9  # a norm that a float sum makes this much too large still counts as inside
+_SLACK: Final = 1e-9  # relative rounding error up to which a norm still counts as inside
 
 
 @dataclass(frozen=True)
@@ -30,25 +30,25 @@ class Box:
 
     lo: tuple[float, ...]
     hi: tuple[float, ...]
-    p: ClassVar[float] = math.inf  # the norm whose unit ball this is
+    p: ClassVar[float] = math.inf  # the norm of which this is the unit ball
     steps: int = field(default=STEPS, kw_only=True)
     degrees: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         low, high = _floats(self.lo, "lo"), _floats(self.hi, "hi")
         if not low or len(low) != len(high):
-            raise Misuse(f"a box needs one lo and one hi per axis, got {len(low)} and {len(high)}")
+            raise Misuse(f"`lo` and `hi` need one number per axis, got {len(low)} and {len(high)}")
         for axis, (a, b) in enumerate(zip(low, high, strict=True)):
             if not (a < b and math.isfinite(b - a)):
-                raise Misuse(f"axis {axis} of a box must run from lo up to hi, got {a} to {b}")
+                raise Misuse(f"axis {axis}: `lo` must be below `hi`, got {a} and {b}")
         if not isinstance(self.degrees, bool):
-            raise Misuse(f"degrees is true or false, got {self.degrees!r}")
+            raise Misuse(f"`degrees` must be true or false, got {self.degrees!r}")
         if self.degrees and not (
             len(low) == 2 and -90 <= low[0] and high[0] <= 90 and -180 <= low[1] and high[1] <= 180
         ):
             raise Misuse(
-                f"degrees run within -90..90 (latitude) and -180..180 (longitude), got {low} to "
-                f"{high}; split a box that crosses the 180th meridian"
+                f"degrees must be within -90..90 (latitude) and -180..180 (longitude), got {low} "
+                f"to {high}; split a box that crosses the 180th meridian"
             )
         object.__setattr__(self, "lo", low)
         object.__setattr__(self, "hi", high)
@@ -58,7 +58,7 @@ class Box:
     def geographic(
         cls, *, south: float, west: float, north: float, east: float, steps: int = STEPS
     ) -> "Box":
-        """Return a box of (latitude, longitude) in degrees, whose errors are told in metres."""
+        """Return a box of (latitude, longitude) in degrees, with errors in metres."""
         return cls((south, west), (north, east), steps=steps, degrees=True)
 
     def _corners(self) -> tuple[Floats, Floats]:
@@ -71,12 +71,12 @@ class Box:
 
     @property
     def unit(self) -> str:
-        """Return the unit in which errors are told."""
+        """Return the unit of errors."""
         return "m" if self.degrees else ""
 
     @property
     def scale(self) -> Floats:
-        """Return how long one unit of the unit ball is along each axis, in the unit of errors."""
+        """Return the length of one unit of the unit ball along each axis, in the unit of errors."""
         low, high = self._corners()
         half = (high - low) / 2
         if self.degrees:
@@ -85,13 +85,13 @@ class Box:
         return half
 
     def snap(self, values: ArrayLike, *, clamp: bool = False) -> Points:
-        """Return the nearest lattice points; a value outside is an error unless `clamp`."""
+        """Return the nearest lattice points; reject a value outside the box unless `clamp`."""
         array = _rows(values, self.dimension)
         if clamp:
             array = np.clip(array, *self._corners())
         half = self.steps // 2
         points = np.empty(array.shape, dtype=np.int64)
-        # Axis by axis: twice as fast as whole rows, whose inner loops are too short.
+        # Axis by axis is twice as fast as by rows, whose inner loops are too short.
         for axis, (a, b) in enumerate(zip(self.lo, self.hi, strict=True)):
             column = array[:, axis]
             if len(column) and not (a <= column.min() and column.max() <= b):
@@ -107,42 +107,42 @@ class Box:
         row, axis = np.argwhere(~((array >= low) & (array <= high)))[0]
         raise OutsideDomain(
             f"value {row}, axis {axis}: {array[row, axis]} is outside "
-            f"{self.lo[axis]}..{self.hi[axis]}; widen the box, or ask for clamp=True"
+            f"{self.lo[axis]}..{self.hi[axis]}; widen the box, or pass clamp=True"
         )
 
     def snap_one(self, value: Sequence[float]) -> tuple[int, ...]:
         """Return the lattice point of one value, without the cost of an array."""
         if len(value) != len(self.lo):
-            raise Misuse(f"a value has {len(self.lo)} coordinates here, got {len(value)}")
+            raise Misuse(f"a value must have {len(self.lo)} coordinates, got {len(value)}")
         half = self.steps // 2
         sides = list(zip(value, self.lo, self.hi, strict=True))
         if not all(a <= x <= b for x, a, b in sides):
-            self.snap([value])  # which tells what is wrong
+            self.snap([value])  # raises with the coordinate
         return tuple([round((x - (a + b) / 2) / ((b - a) / 2) * half) for x, a, b in sides])
 
     def holds(self, points: Points) -> bool:
-        """Return whether every point is one of the lattice."""
+        """Return whether every point is on the lattice."""
         half = self.steps // 2
         return points.size == 0 or bool(-half <= points.min() and points.max() <= half)
 
     def from_unit(self, places: Floats) -> Floats:
-        """Return places of the unit ball in the user's units."""
+        """Convert points of the unit ball to the user's units."""
         low, high = self._corners()
         return (low + high) / 2 + places * ((high - low) / 2)
 
     def values(self, points: Points) -> Floats:
-        """Return lattice points in the user's units."""
+        """Convert lattice points to the user's units."""
         return self.from_unit(points / (self.steps // 2))
 
     def params(self) -> dict[str, Any]:
-        """Return plain data from which `domain_from_params` makes an equal box."""
+        """Return plain data from which `domain_from_params` builds an equal box."""
         plain = {"kind": "box", "lo": list(self.lo), "hi": list(self.hi), "steps": self.steps}
         return {**plain, "degrees": self.degrees}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ball:
-    """The l_p ball of a radius around 0, in the user's units: gradients live in such a one."""
+    """The l_p ball of a radius around 0, in the user's units; the domain of clipped gradients."""
 
     radius: float
     p: float
@@ -151,15 +151,16 @@ class Ball:
     unit: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        # In terms a flag is no number, although Python counts it as one.
-        if any(isinstance(one, bool) for one in (self.radius, self.p, self.dimension)):
-            raise Misuse("radius, p and dimension of a ball are numbers, not true or false")
+        # A JSON flag is not a number, although Python counts it as one.
+        for name in ("radius", "p", "dimension"):
+            if isinstance(getattr(self, name), bool):
+                raise Misuse(f"`{name}` of a ball must be a number, not true or false")
         if not (math.isfinite(self.radius) and self.radius > 0):
-            raise Misuse(f"a ball needs a radius above 0, got {self.radius}")
+            raise Misuse(f"`radius` must be a number above 0, got {self.radius}")
         if not self.p >= 1:
-            raise Misuse(f"a ball needs a norm p of at least 1, or inf, got {self.p}")
+            raise Misuse(f"`p` must be at least 1, or inf, got {self.p}")
         if self.dimension < 1 or self.dimension != int(self.dimension):
-            raise Misuse(f"a ball has a whole dimension of at least 1, got {self.dimension}")
+            raise Misuse(f"`dimension` must be a whole number, at least 1, got {self.dimension}")
         object.__setattr__(self, "dimension", int(self.dimension))
         object.__setattr__(self, "radius", float(self.radius))
         object.__setattr__(self, "p", float(self.p))
@@ -167,13 +168,13 @@ class Ball:
 
     @property
     def scale(self) -> Floats:
-        """Return how long one unit of the unit ball is along each axis."""
+        """Return the length of one unit of the unit ball along each axis."""
         return np.full(self.dimension, self.radius)
 
     def snap(self, values: ArrayLike, *, clamp: bool = False) -> Points:
         """Return lattice points, rounded towards the center so that none leaves the ball.
 
-        `clamp` shortens a vector that is too long, as gradient clipping does.
+        `clamp` shortens vectors that are too long, as gradient clipping does.
         """
         unit = _rows(values, self.dimension) / self.radius
         norms = np.linalg.norm(unit, ord=self.p, axis=1)
@@ -183,7 +184,7 @@ class Ball:
             row = int(np.argmax(~(norms <= 1 + _SLACK)))
             raise OutsideDomain(
                 f"value {row}: its l{self.p:g} norm {norms[row] * self.radius:g} is above the "
-                f"radius {self.radius:g}; shorten it, or ask for clamp=True"
+                f"radius {self.radius:g}; shorten it, or pass clamp=True"
             )
         half = self.steps // 2
         points = np.trunc(unit * half).astype(np.int64)
@@ -191,7 +192,7 @@ class Ball:
         return points
 
     def _pull_in(self, points: Points, half: int) -> None:
-        """Shorten in place what float rounding left outside; a step at a time, in integers."""
+        """Shorten in place points that float rounding left outside, one integer step at a time."""
         if self.p == math.inf:
             np.clip(points, -half, half, out=points)
             return
@@ -205,9 +206,9 @@ class Ball:
         return tuple(int(i) for i in self.snap([value])[0])
 
     def holds(self, points: Points) -> bool:
-        """Return whether every point is one of the lattice, in integers for p in 1, 2 and inf."""
+        """Return whether every point is on the lattice; exact in integers for p in 1, 2 and inf."""
         half = self.steps // 2
-        # Each coordinate first: the square of a wild one would overflow and look small.
+        # Check coordinates first: the square of a huge one would overflow and look small.
         if points.size == 0 or points.min() < -half or points.max() > half:
             return points.size == 0
         if self.p == math.inf:
@@ -218,15 +219,15 @@ class Ball:
         return bool(np.linalg.norm(points, ord=self.p, axis=1).max() <= half)
 
     def from_unit(self, places: Floats) -> Floats:
-        """Return places of the unit ball in the user's units."""
+        """Convert points of the unit ball to the user's units."""
         return places * self.radius
 
     def values(self, points: Points) -> Floats:
-        """Return lattice points in the user's units."""
+        """Convert lattice points to the user's units."""
         return self.from_unit(points / (self.steps // 2))
 
     def params(self) -> dict[str, Any]:
-        """Return plain data from which `domain_from_params` makes an equal ball."""
+        """Return plain data from which `domain_from_params` builds an equal ball."""
         p = "inf" if self.p == math.inf else self.p
         plain = {"kind": "ball", "radius": self.radius, "p": p, "dimension": self.dimension}
         return {**plain, "steps": self.steps}
@@ -244,7 +245,7 @@ def lattice_norm_within(point: Sequence[int], p: float, reach: int) -> bool:
 
 
 def _rows(values: ArrayLike, dimension: int) -> Floats:
-    """Return values as a finite (n, dimension) array, or say which one is not."""
+    """Return values as a finite (n, dimension) array; name the first that is not finite."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -261,13 +262,15 @@ def _rows(values: ArrayLike, dimension: int) -> Floats:
 
 def _floats(numbers: Sequence[float], name: str) -> tuple[float, ...]:
     if isinstance(numbers, Sequence) and any(isinstance(x, bool) for x in numbers):
-        raise Misuse(f"{name} must be a list of numbers, not of true or false")
+        raise Misuse(f"`{name}` must be a list of numbers, not of true or false")
     try:
         return tuple(float(x) for x in numbers)
     except (TypeError, ValueError) as error:
-        raise Misuse(f"{name} must be a list of numbers, one per axis, got {numbers!r}") from error
+        raise Misuse(
+            f"`{name}` must be a list of numbers, one per axis, got {numbers!r}"
+        ) from error
 
 
 def _check_steps(steps: int) -> None:
     if not (isinstance(steps, int) and 2 <= steps <= _MAX_STEPS and steps % 2 == 0):
-        raise Misuse(f"a lattice has an even number of steps from 2 to 2^24, got {steps}")
+        raise Misuse(f"`steps` must be an even number from 2 to 2^24, got {steps}")

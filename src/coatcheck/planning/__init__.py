@@ -1,4 +1,4 @@
-"""From what people ask for to mechanisms with a predicted error."""
+"""`plan`, from ε, δ and crowds to mechanisms with predicted errors, and its types."""
 
 from coatcheck.planning.budget_search import Design, Promise
 from coatcheck.planning.plans import Group, Plan, Recommendation, plan

@@ -1,9 +1,9 @@
-"""The search behind a plan: every mechanism at its best under one promise.
+"""Finds, for each mechanism, the best parameters that keep a promise.
 
-A smaller cap hides better in a crowd and so earns a larger local ε; which of the two wins is
+A smaller cap hides better in a crowd and so allows a larger local ε. Which of the two wins is
 decided by the mechanism's own law for every candidate, never by a formula for one of them alone.
-Over many rounds the shape is searched for one round that costs about as much, and the local ε of
-what was found is then calibrated for all of them.
+For many rounds, the search finds the shape for a single round that costs about as much, and then
+calibrates the local ε of that shape for all rounds.
 """
 
 import math
@@ -46,20 +46,20 @@ def usual_delta(sizes: Sequence[int]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """What is to be kept: ε and δ for each person, in a crowd of which some do not count.
+    """The promise to keep: ε and δ for each person, in a crowd in which some people hide nobody.
 
     Attributes:
         epsilon: for all rounds together.
         delta: for all rounds together.
-        crowd: the people of a round. With coins this is everybody who tosses one.
+        crowd: the people of a round; with coins, everybody who tosses one.
         corrupted: of these, how many help the server.
         exposed: of these, how many the answers give away.
         method: how to account for a single round.
         rounds: how many rounds, fixed in advance.
         rate: the chance with which a person reports in a round.
-        sampling: how that comes about. `coins`: each person tosses a coin of their own, and sends
-            silence as a message. `secret`: the crowd is drawn from a population of crowd/rate in
-            which nobody is corrupted, and nobody but the sampler and the drawn learns who it is.
+        sampling: who reports. `coins`: each person tosses a separate coin, and sends silence as a
+            message. `secret`: the crowd is drawn from a population of crowd/rate in which nobody
+            is corrupted, and only the sampler and the drawn people learn the sample.
     """
 
     epsilon: float
@@ -74,20 +74,20 @@ class Promise:
 
     def __post_init__(self) -> None:
         check_rounds(self.rounds)
-        check_share(self.rate, "the rate of reports")
+        check_share(self.rate, "`rate`")
         if self.sampling not in {"coins", "secret"}:
-            raise Misuse(f"people report by coins or by a secret sample, not by {self.sampling!r}")
+            raise Misuse(f"`sampling` must be 'coins' or 'secret', not {self.sampling!r}")
         if self.secret < 1 and self.corrupted:
             raise Misuse(
-                "corrupted people know whether they were drawn, so a secret sample has none: "
-                "plan with coins"
+                "a secret sample must have no corrupted people, who would know whether they were "
+                "drawn; plan with sampling='coins'"
             )
         if not self.single and self.method != "mechanism":
-            raise Misuse("many rounds are added up by the mechanism's own law only")
+            raise Misuse(f"several rounds need method 'mechanism', not {self.method!r}")
 
     @property
     def single(self) -> bool:
-        """Whether this is about one round in which everybody reports."""
+        """Whether the promise is for one round in which everybody reports."""
         return self.rounds == 1 and self.rate == 1
 
     @property
@@ -96,14 +96,14 @@ class Promise:
         return self.rate if self.sampling == "secret" else 1.0
 
     def tossed(self, law: Law) -> Law:
-        """Give the law of a message, which may be silence."""
+        """Return the law of a message, which may be silence."""
         if self.rate == 1 or self.sampling == "secret" or isinstance(law, OwnCoin):
             return law
         return OwnCoin(law=law, rate=self.rate)
 
     @cached_property
-    def one(self) -> "Promise":
-        """A promise for one round that costs about as much as one of these."""
+    def per_round(self) -> "Promise":
+        """A promise for a single round that costs about as much as one of these rounds."""
         if self.single:
             return self
         law = self.tossed(any_ldp(self.budget(any_ldp)))
@@ -126,16 +126,16 @@ class Promise:
                 rounds=self.rounds,
                 sampled=self.secret,
             )
-        given = {**self._people(), "delta": self.delta, "method": self.method}
-        return calibrate(message, epsilon=self.epsilon, **given).local_epsilon
+        args = {**self._people(), "delta": self.delta, "method": self.method}
+        return calibrate(message, epsilon=self.epsilon, **args).local_epsilon
 
     def kept_by(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> Guarantee:
-        """Say what a law guarantees in one round, in this crowd or another, with more lost."""
+        """Return a law's guarantee in one round, in this crowd or another, with people lost."""
         people = self._people(crowd, lost)
         return amplify(self.tossed(law), **people, delta=self.delta, method=self.method)
 
     def total(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> float:
-        """Give the ε of all rounds together, in this crowd or another, with more people lost."""
+        """Return the ε of all rounds together, in this crowd or another, with people lost."""
         if self.single:
             return self.kept_by(law, crowd=crowd, lost=lost).epsilon
         return compose(
@@ -148,7 +148,7 @@ class Promise:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What a sum over rounds relies on, besides what each round does."""
+        """What the sum over rounds relies on, besides the assumptions of each round."""
         if self.single:
             return ()
         drawn = "nobody in the population is corrupted or learns who was drawn for a round"
@@ -156,15 +156,15 @@ class Promise:
         return (fixed,) if self.secret == 1 else (fixed, drawn)
 
     def fitting(self, law: Law) -> int:
-        """Count the rounds that a ledger with this limit takes, whatever their terms depend on."""
+        """Count the rounds that a ledger with this limit accepts, even if terms vary."""
         limit = Budget(epsilon=self.epsilon, delta=self.delta)
         stretch = limit.stretch(self.tossed(law), crowd=self._hidden())
         plain = int(self.epsilon / law.epsilon) if law.epsilon > 0 else self.rounds
         return min(self.rounds, max(plain, int(limit.whole / stretch) if stretch else self.rounds))
 
     def _people(self, crowd: int | None = None, lost: int = 0) -> dict[str, Any]:
-        gone = {"corrupted": self.corrupted, "exposed": self.exposed, "lost": lost}
-        return {"crowd": crowd or self.crowd, **gone}
+        hide_nobody = {"corrupted": self.corrupted, "exposed": self.exposed, "lost": lost}
+        return {"crowd": crowd or self.crowd, **hide_nobody}
 
     def _hidden(self, crowd: int | None = None, lost: int = 0) -> int:
         return anonymous(**self._people(crowd, lost))
@@ -172,7 +172,7 @@ class Promise:
 
 @dataclass(frozen=True, kw_only=True)
 class Design(Choice):
-    """A mechanism at its best under a promise, and what the crowd makes of it."""
+    """A mechanism at its best under a promise, with its guarantee in the crowd."""
 
     guarantee: Guarantee
 
@@ -197,62 +197,62 @@ def designs(
     quick: bool = False,
     prior: Prior | None = None,
 ) -> list[Design]:
-    """Give every exact mechanism that fits the domain, each at its best, the least error first.
+    """Return every exact mechanism for the domain, each at its best, the least error first.
 
-    For the goal `mean` reports are read by the density that the batch shows, if the crowd is
-    large enough to show one. That never costs more than chance, and errors are stated without it.
-    A quick search over many rounds takes the local ε of a single one that costs about as much.
+    For the goal `mean`, reports are decoded under the density learned from the batch, if the crowd
+    is large enough. That never raises the error by more than chance, and errors are stated without
+    it. A quick search over many rounds uses the local ε of a single round of about that cost.
     """
-    near = promise.one
-    found = ranked(domain, budget=near.budget, goal=goal, exact=True, quick=quick, prior=prior)
-    if near is not promise and not quick:
-        found = sorted((_calibrated(promise, one, goal) for one in found), key=by_worth)
+    single = promise.per_round
+    choices = ranked(domain, budget=single.budget, goal=goal, exact=True, quick=quick, prior=prior)
+    if single is not promise and not quick:
+        choices = sorted((_calibrated(promise, choice, goal) for choice in choices), key=by_worth)
     if goal == "mean":
-        found = [
+        choices = [
             replace(choice, how="learned")
             if enough_to_learn(choice.randomizer, promise.crowd)
             else choice
-            for choice in found
+            for choice in choices
         ]
-    return [designed(promise, choice) for choice in found]
+    return [designed(promise, choice) for choice in choices]
 
 
 def _calibrated(promise: Promise, choice: Choice, goal: Goal) -> Choice:
-    """Give a shape the local ε that keeps the promise over all rounds."""
-    made: Any = choice.randomizer
-    several = isinstance(made, FieldwiseResponse)
+    """Set the local ε of a shape so that it keeps the promise over all rounds."""
+    randomizer: Any = choice.randomizer
+    fieldwise = isinstance(randomizer, FieldwiseResponse)
     if not choice.worth_a_report:
         return choice
 
     def at(epsilon: float) -> Any:
-        return made.at(epsilon) if several else replace(made, epsilon=epsilon)
+        return randomizer.at(epsilon) if fieldwise else replace(randomizer, epsilon=epsilon)
 
     fitted = at(promise.budget(lambda epsilon: at(epsilon).law))
-    if several:
+    if fieldwise:
         return replace(choice, randomizer=fitted)
     error = goal_error(fitted, goal, choice.how, prior=choice.prior)
     return replace(choice, randomizer=fitted, error=error)
 
 
 def designed(promise: Promise, choice: Choice) -> Design:
-    """Say what a choice guarantees under a promise."""
+    """Add to a choice its guarantee under a promise."""
     guarantee = promise.kept_by(choice.randomizer.law)
-    asked = {field.name: getattr(choice, field.name) for field in fields(choice)}
-    return Design(**asked, guarantee=guarantee)
+    attributes = {field.name: getattr(choice, field.name) for field in fields(choice)}
+    return Design(**attributes, guarantee=guarantee)
 
 
-# -- how the error would change, for charts
+# -- curves of the error, for charts
 
 
 def against_crowd(promise: Promise, *, domain: Domain, goal: Goal) -> Curves:
-    """Give each mechanism's least error for a tenth to ten times the crowd."""
-    gone = promise.corrupted + promise.exposed
-    crowds = sorted({max(gone + 2, round(promise.crowd * factor)) for factor in _CROWDS})
+    """Return each mechanism's least error for a tenth to ten times the crowd."""
+    fewest = promise.corrupted + promise.exposed + 2
+    crowds = sorted({max(fewest, round(promise.crowd * factor)) for factor in _CROWDS})
     return _curves(((n, replace(promise, crowd=n)) for n in crowds), domain, goal)
 
 
 def against_epsilon(promise: Promise, *, domain: Domain, goal: Goal) -> Curves:
-    """Give each mechanism's least error for a fifth to three times the promised ε."""
+    """Return each mechanism's least error for a fifth to three times the promised ε."""
     budgets = [promise.epsilon * factor for factor in _BUDGETS]
     return _curves(((x, replace(promise, epsilon=x)) for x in budgets), domain, goal)
 
@@ -267,13 +267,17 @@ def _curves(points: Iterable[tuple[float, Promise]], domain: Domain, goal: Goal)
 
 
 def priors_by_group(names: Sequence[str], prior: Any, goal: str) -> list[Prior | None]:
-    """Give the prior of each group."""
+    """Return the prior of each group."""
     if isinstance(prior, Prior) or prior is None:
         return [prior] * len(names)
     if isinstance(prior, Mapping):
-        if not set(prior) <= set(names) or not all(isinstance(p, Prior) for p in prior.values()):
-            raise Misuse(f"priors are given by the names of groups: {', '.join(names)}")
+        if not set(prior) <= set(names):
+            raise Misuse(f"`prior` must name groups of {names}, got {list(prior)}")
+        if not all(isinstance(p, Prior) for p in prior.values()):
+            raise Misuse("`prior` must map each group to a Prior")
         return [prior.get(name) for name in names]
     if goal != "task":
-        raise Misuse("a prior is a Prior, such as Prior.from_points(places), or one per group")
+        raise Misuse(
+            "`prior` must be a Prior, such as Prior.from_points(places), or one per group by name"
+        )
     return [None] * len(names)

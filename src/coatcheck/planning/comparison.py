@@ -1,8 +1,13 @@
-"""Pictures: error against ε, with the paper's figures as marks.
+"""All mechanisms side by side: the error of one report and its time, as rows and as charts.
 
-Needs the extra `charts` (matplotlib), which is loaded only when something is drawn. Colors are
-those of Okabe and Ito (2008), told apart by color-blind readers; a mechanism keeps its color in
-every picture.
+Values are uniform on the domain, and the error is the mean l2 distance between value and estimate.
+The paper's figures (Table `errortime`) stand beside the mechanisms that reproduce them: its
+Minkowski response has the radius in (0, 1] that is best at 0, its PrivUnit the sufficient
+conditions of Bhowmick et al. This file draws from a seed: it is a SIMULATION, not for people.
+
+Charts need the extra `charts` (matplotlib), which is loaded only to draw. The colors are those of
+Okabe and Ito (2008), which color-blind readers can distinguish; a mechanism has the same color in
+every chart.
 """
 
 import math
@@ -18,7 +23,7 @@ from coatcheck.entropy import Entropy, seeded, source
 from coatcheck.errors import Misuse
 from coatcheck.planning import Plan
 from coatcheck.planning.budget_search import Curves, against_crowd, against_epsilon
-from coatcheck.planning.plans import told_unit
+from coatcheck.planning.plans import unit_text
 from coatcheck.randomizers import (
     BoundedResponse,
     Decode,
@@ -34,7 +39,6 @@ from coatcheck.randomizers.expected_error import unit_ball
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# HOUSE-DOC planning.comparison: "Every mechanism side by side: how far from the truth one report is, and how long it takes.\n\nValues are uniform on the domain, the error is the mean l2 distance between value and estimate.\nThe paper's figures (Table `errortime`) stand beside the mechanisms that reproduce them: its\nMinkowski response has a radius in (0, 1] that is best at 0, its PrivUnit the sufficient\nconditions of Bhowmick et al. This file draws from a seed: it is a SIMULATION, not for people.\n"
 DOMAINS: Final = {
     "square": Box((-1, -1), (1, 1)),
     "line": Box((-1,), (1,)),
@@ -57,14 +61,14 @@ PAPER: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One mechanism, read one way, at one ε.
+    """One mechanism with one decoder at one ε.
 
     Attributes:
         mechanism: a name of the registry, `choose` for the one with the least predicted error,
-            or `minkowski-paper` and `privunit-bhowmick` for those with the paper's conventions.
+            or `minkowski-paper` and `privunit-bhowmick` for those by the paper's conventions.
         mean_error: mean l2 distance between value and estimate, in the unit of the domain.
         paper: the paper's figure for it, if it has one.
-        exact: whether only integers lie between value and report.
+        exact: whether all computation between value and report is in integers.
         microseconds: time per report, drawn in bulk, snapping included.
     """
 
@@ -86,24 +90,24 @@ def compare(
 ) -> list[Row]:
     """Return the measured error and time of every mechanism and decode, ours first.
 
-    `entropy` is a source, or a seed, which gives the same errors each time. All mechanisms draw
-    alike: from a seed that is drawn from it.
+    `entropy` is a source, or a seed, which gives the same errors each time. All mechanisms use one
+    seed, which is drawn from it.
 
     >>> rows = compare(epsilons=[3.0], samples=1000)
     >>> min(rows, key=lambda row: row.mean_error).mechanism in OURS
     True
     """
     if not (isinstance(samples, int) and samples >= 1):
-        raise Misuse(f"a comparison needs at least 1 sample, got {samples!r}")
+        raise Misuse(f"`samples` must be a whole number, at least 1, got {samples!r}")
     if not epsilons:
-        raise Misuse("a comparison needs at least one epsilon, such as 1.0")
+        raise Misuse("`epsilons` must list at least one epsilon, such as 1.0")
     seed = source(entropy).seed()
     values = _uniform_values(domain, samples, seed)
     return [
         row
         for epsilon in epsilons
-        for name, made, decodes in _contenders(domain, epsilon)
-        for row in _measure(name, made, decodes, values, seed)
+        for name, randomizer, decodes in _contenders(domain, epsilon)
+        for row in _measure(name, randomizer, decodes, values, seed)
     ]
 
 
@@ -116,7 +120,7 @@ def _uniform_values(domain: Box | Ball, samples: int, seed: int) -> Floats:
 def _contenders(
     domain: Box | Ball, epsilon: float
 ) -> Iterator[tuple[str, Randomizer, tuple[Decode, ...]]]:
-    """Yield each mechanism with the ways to read it; ours are tuned for each way."""
+    """Yield each mechanism with its decoders; ours are tuned for each decoder."""
     from coatcheck.randomizers.baselines import (  # noqa: PLC0415 - loaded to compare only
         BASELINES,
         PrivUnit,
@@ -128,48 +132,52 @@ def _contenders(
     families: list[Any] = [GridResponse] if isinstance(domain, Box) else []
     for family in [*families, BoundedResponse, MinkowskiResponse]:
         for how in tuned(family, domain=domain, epsilon=epsilon).plain_decodes:
-            made = tuned(family, domain=domain, epsilon=epsilon, decode=how)
-            yield made.name, made, (how,)
+            randomizer = tuned(family, domain=domain, epsilon=epsilon, decode=how)
+            yield randomizer.name, randomizer, (how,)
     published = published_minkowski(domain=domain, epsilon=epsilon)
     yield "minkowski-paper", published, ("unbiased",)
     for kind in BASELINES:
-        made = kind(domain=domain, epsilon=epsilon)
-        yield made.name, made, made.plain_decodes
+        randomizer = kind(domain=domain, epsilon=epsilon)
+        yield randomizer.name, randomizer, randomizer.plain_decodes
         if kind is PrivUnit and domain.dimension > 1:  # the conditions hold from a plane up
-            made = PrivUnit(domain=domain, epsilon=epsilon, conditions="bhowmick")
-            yield "privunit-bhowmick", made, made.plain_decodes
+            randomizer = PrivUnit(domain=domain, epsilon=epsilon, conditions="bhowmick")
+            yield "privunit-bhowmick", randomizer, randomizer.plain_decodes
 
 
 def _measure(
-    name: str, made: Randomizer, decodes: tuple[Decode, ...], values: Floats, seed: int
+    name: str, randomizer: Randomizer, decodes: tuple[Decode, ...], values: Floats, seed: int
 ) -> Iterator[Row]:
-    """Draw once, read in every way."""
-    made.randomize(values[:1], seeded(seed))  # what is computed once is not the time of a report
+    """Draw once, decode in every way."""
+    randomizer.randomize(values[:1], seeded(seed))  # leaves one-time work out of the time
     entropy = seeded(seed + 1)
     start = time.perf_counter()
-    reports = made.randomize(values, entropy)
+    reports = randomizer.randomize(values, entropy)
     microseconds = (time.perf_counter() - start) / len(values) * 1e6
     for how in decodes:
         yield Row(
             mechanism=name,
             decode=how,
-            epsilon=made.epsilon,
-            mean_error=float(misses(made.domain, made.estimate(reports, how), values).mean()),
-            paper=_paper(name, made, how),
-            exact=made.exact,
+            epsilon=randomizer.epsilon,
+            mean_error=float(
+                misses(randomizer.domain, randomizer.estimate(reports, how), values).mean()
+            ),
+            paper=_paper(name, randomizer, how),
+            exact=randomizer.exact,
             microseconds=microseconds,
         )
 
 
-def _paper(name: str, made: Randomizer, how: Decode) -> float | None:
-    if name not in PAPER or how != "unbiased" or made.domain != DOMAINS["square"]:
+def _paper(name: str, randomizer: Randomizer, how: Decode) -> float | None:
+    if name not in PAPER or how != "unbiased" or randomizer.domain != DOMAINS["square"]:
         return None
     figures = zip(_BUDGETS, PAPER[name], strict=True)
-    return next((figure for budget, figure in figures if math.isclose(budget, made.epsilon)), None)
+    return next(
+        (figure for budget, figure in figures if math.isclose(budget, randomizer.epsilon)), None
+    )
 
 
 Line: TypeAlias = tuple[list[float], list[float]]
-"""The places along an axis, and the height at each."""
+"""Positions along the horizontal axis, and the height at each."""
 
 COLORS: Final = {
     "choose": "#000000",
@@ -197,15 +205,15 @@ _KINDS: Final = (".png", ".svg", ".pdf")
 
 
 def check_file(path: Path) -> Any:
-    """Return matplotlib's pyplot, or say what is wrong with a file before the work is done."""
+    """Return matplotlib's pyplot; reject an unusable file before the work is done."""
     if path.suffix.lower() not in _KINDS:
-        raise Misuse(f"a picture's file ends in {' | '.join(_KINDS)}, got {path.name!r}")
+        raise Misuse(f"the file of a chart must end in {', '.join(_KINDS)}, got {path.name!r}")
     if not path.parent.is_dir():
-        raise Misuse(f"there is no folder {path.parent} to draw into")
+        raise Misuse(f"there is no folder {path.parent}; create it, or choose another")
     try:
         import matplotlib as mpl  # noqa: PLC0415 - an extra
     except ImportError:
-        raise Misuse("pictures need matplotlib: pip install 'coatcheck[charts]'") from None
+        raise Misuse("charts need matplotlib: pip install 'coatcheck[charts]'") from None
     mpl.use("Agg")
     import matplotlib.pyplot as plt  # noqa: PLC0415 - an extra
 
@@ -214,7 +222,7 @@ def check_file(path: Path) -> Any:
 
 @contextmanager
 def _figure(path: Path, rows: int, size: tuple[float, float], **share: Any) -> Iterator[Any]:
-    """Open a figure of two columns, and write it into a file when it is done."""
+    """Open a figure of two columns, and write it to a file at the end."""
     plt = check_file(path)
     with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         figure, panels = plt.subplots(rows, 2, figsize=size, squeeze=False, **share)
@@ -222,7 +230,7 @@ def _figure(path: Path, rows: int, size: tuple[float, float], **share: Any) -> I
             yield figure, panels
             figure.savefig(path, dpi=160)
         except OSError as error:
-            raise Misuse(f"cannot draw into {path}: {error.strerror or error}") from error
+            raise Misuse(f"cannot write {path}: {error.strerror or error}") from error
         finally:
             plt.close(figure)
 
@@ -233,7 +241,7 @@ def draw_errors(rows: list[Row], path: Path) -> None:
     Open circles are the paper's figures.
     """
     unbiased = [row for row in rows if row.decode == "unbiased" and row.mechanism in COLORS]
-    # The least comes last, and a later row of the same mechanism and ε replaces an earlier one.
+    # Sorted so that the least error of a mechanism and ε comes last and replaces the others.
     least = {(r.mechanism, r.epsilon): r for r in sorted(rows, key=lambda r: -r.mean_error)}
     with _figure(path, 1, (11, 6), sharex=True, sharey=True) as (figure, ((left, right),)):
         for axes, shown, title in (
@@ -266,7 +274,9 @@ def draw_plan(plan: Plan, path: Path) -> None:
     """
     goal = plan.goal
     if goal == "task":
-        raise Misuse("a plan for a task was scored at one crowd and one ε: there is no curve")
+        raise Misuse(
+            "a plan for goal 'task' is scored at one crowd and one ε, so it has no curve to draw"
+        )
     rows = len(plan.groups)
     with _figure(path, rows, (11, 0.8 + 4.2 * rows), sharey="row") as (figure, grid):
         for group, (left, right) in zip(plan.groups, grid, strict=True):
@@ -276,7 +286,7 @@ def draw_plan(plan: Plan, path: Path) -> None:
             _panel(right, against_epsilon(promised, domain=domain, goal=goal), "")
             for axes, x in ((left, promised.crowd), (right, promised.epsilon)):
                 axes.plot(x, group.best.error, "ko", label="this plan", zorder=5)
-            left.set_ylabel(told_unit(domain, goal))
+            left.set_ylabel(unit_text(domain, goal))
             left.set_xlabel(f"people in the least crowd, at ε = {promised.epsilon:g}")
             right.set_xlabel(f"promised ε, with {promised.crowd:,} people")
             right.legend(frameon=False)
@@ -286,7 +296,7 @@ def draw_plan(plan: Plan, path: Path) -> None:
 def draw_curve(
     upper: Line, lower: list[float] | None, renyi: Line, path: Path, *, title: str
 ) -> None:
-    """Draw δ against ε, with what a data set attains, and beside it the Rényi curve."""
+    """Draw δ against ε, with the lower bound if given, and beside it the Rényi curve."""
     with _figure(path, 1, (11, 4.6)) as (figure, ((left, right),)):
         left.plot(*upper, color=COLORS["bounded"], linewidth=2, label="at most")
         if lower is not None:
@@ -331,7 +341,7 @@ def _panel(axes: "Axes", lines: Curves, title: str) -> None:
 
 
 def _ruled(axes: "Axes", title: str) -> None:
-    """Give a title, and thin lines behind the curves."""
+    """Set a title, and draw thin lines behind the curves."""
     axes.set_title(title, loc="left", fontsize=11)
     axes.grid(visible=True, which="major", color="#DDDDDD", linewidth=0.8)
     axes.set_axisbelow(True)

@@ -1,4 +1,4 @@
-"""Many rounds, and questions asked backwards: how many people, or which ε, an error takes."""
+"""Repeated rounds, and the inverse questions: how many people, or which ε, an error needs."""
 
 import math
 from collections.abc import Callable
@@ -14,26 +14,26 @@ from coatcheck.planning.budget_search import Promise, Sampling, designs
 from coatcheck.randomizers.contract import Goal
 from coatcheck.randomizers.prior import Prior
 
-# How close the answer to a backward question comes, as a share of it, and which ε may be it.
+# The relative precision of an inverse answer, and the range of ε that it may have.
 _CLOSE: Final = 0.005
 _LEAST: Final = 0.01
 _MOST: Final = 16.0
-# How far one looks from a guess at first, in logs; then twice as far each time.
+# The first step of the search from a guess, in logs; it doubles each time.
 _STRIDE: Final = 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Season:
-    """What many rounds ask of each person; prints as sentences.
+class RepeatedRounds:
+    """What repeated rounds require of each person; prints as sentences.
 
     Attributes:
-        rounds: how many there are.
-        rate: the chance with which a person reports in one of them.
-        sampling: by coins of their own, or by a secret sample.
-        skipped: the rounds in which a person does not report, on average.
-        fitting: the rounds that a ledger with this limit takes, even if terms depend on what
-            earlier rounds gave.
-        population: the people from whom a round's crowd comes.
+        rounds: the number of rounds.
+        rate: the chance with which a person reports in a round.
+        sampling: by participation coins, or by a secret sample.
+        skipped: the number of rounds in which a person does not report, on average.
+        fitting: the number of rounds that a ledger with this limit accepts, even if terms depend
+            on the results of earlier rounds.
+        population: the number of people from which a round's crowd is drawn.
     """
 
     rounds: int
@@ -45,30 +45,31 @@ class Season:
 
     def __str__(self) -> str:
         reports = f"{self.rounds - self.skipped:,.4g}"
-        kept = f"takes {self.fitting:,} of them, because later terms might change"
+        accepts = f"accepts {self.fitting:,} of them, because later terms might change"
         if self.rate == 1:
-            told = (
+            task = (
                 "Each person may report in every round, and may skip any of them in which the crowd"
                 " is large enough without them"
             )
         elif self.sampling == "coins":
-            told = (
-                f"Each person reports in about {reports} of them, by a coin of their own, and sends"
-                " silence in the others; who skips more than the coin says counts as lost"
+            task = (
+                f"Each person reports in about {reports} of them, decided by a separate coin, and"
+                " sends silence in the others; a person who skips more than the coin says counts as"
+                " lost"
             )
         else:
-            told = (
+            task = (
                 f"Each person is drawn for about {reports} of them, out of {self.population:,};"
-                " who is drawn and skips the round counts as lost"
+                " a person who is drawn and skips the round counts as lost"
             )
-            kept = f"takes {self.fitting:,} reports, and cannot know of the sample"
-        return f"{told}. A ledger with this limit {kept}."
+            accepts = f"accepts {self.fitting:,} reports, and cannot take the sample into account"
+        return f"{task}. A ledger with this limit {accepts}."
 
 
-def season_of(promise: Promise, law: Law) -> Season:
-    """Say what the rounds of a promise ask of each person."""
+def repeated_rounds(promise: Promise, law: Law) -> RepeatedRounds:
+    """Return what the rounds of a promise require of each person."""
     drawn = promise.secret
-    return Season(
+    return RepeatedRounds(
         rounds=promise.rounds,
         rate=promise.rate,
         sampling=promise.sampling,
@@ -86,22 +87,23 @@ def people_for(
     goal: Goal,
     prior: Prior | None = None,
 ) -> int:
-    """Find how many people it takes to keep a promise with at most this error.
+    """Find the least crowd that keeps a promise with at most this error.
 
-    `promise` gives it for a crowd. The answer is at most a percent too large.
+    `promise` returns the promise for a crowd. The answer is at most a percent too large.
     """
 
     def predicted(crowd: float, *, quick: bool) -> float:
-        made = promise(_whole(crowd))
-        return designs(made, domain=domain, goal=goal, prior=prior, quick=quick)[0].error
+        promised = promise(_whole(crowd))
+        return designs(promised, domain=domain, goal=goal, prior=prior, quick=quick)[0].error
 
     least = promise(CROWD).corrupted + 2
-    found = _smallest(predicted, error, range_=(least, 1_000, CROWD), rounded=_whole)
-    if found is None:
+    crowd = _smallest(predicted, error, range_=(least, 1_000, CROWD), rounded=_whole)
+    if crowd is None:
         raise Misuse(
-            f"no crowd of up to {CROWD:,} people has an error of {error:g} at this ε: ask for more"
+            f"no crowd of up to {CROWD:,} people has an error of {error:g} at this ε; allow a"
+            " larger error or a larger ε"
         )
-    return int(found)
+    return int(crowd)
 
 
 def epsilon_for(
@@ -110,13 +112,16 @@ def epsilon_for(
     """Find the least ε, to three digits and rounded up, at which a crowd has this error."""
 
     def predicted(epsilon: float, *, quick: bool) -> float:
-        made = replace(promise, epsilon=epsilon)
-        return designs(made, domain=domain, goal=goal, prior=prior, quick=quick)[0].error
+        promised = replace(promise, epsilon=epsilon)
+        return designs(promised, domain=domain, goal=goal, prior=prior, quick=quick)[0].error
 
-    found = _smallest(predicted, error, range_=(_LEAST, 1.0, _MOST), rounded=_rounded_up)
-    if found is None:
-        raise Misuse(f"no ε up to {_MOST:g} makes the error as small as {error:g}: ask for more")
-    return found
+    epsilon = _smallest(predicted, error, range_=(_LEAST, 1.0, _MOST), rounded=_rounded_up)
+    if epsilon is None:
+        raise Misuse(
+            f"no ε up to {_MOST:g} makes the error as small as {error:g}; allow a larger error or"
+            " a larger crowd"
+        )
+    return epsilon
 
 
 def _smallest(
@@ -126,10 +131,10 @@ def _smallest(
     range_: tuple[float, float, float],
     rounded: Callable[[float], float],
 ) -> float | None:
-    """Find about where a falling error gets as small as asked; none if it never does.
+    """Find about the least value at which a falling error is small enough; None if there is none.
 
-    The range is the least value, a guess and the most. A quick prediction finds the place, and a
-    whole one confirms it.
+    The range is the least value, a guess and the largest value. Quick predictions find the value,
+    and full ones confirm it.
     """
 
     @cache

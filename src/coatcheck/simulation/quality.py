@@ -1,6 +1,6 @@
-"""How well people of a round were served, by their true places, beside what they could have had.
+"""How well a round served people, measured by their true places and compared with alternatives.
 
-Knows every place, as a simulation does.
+It knows every place, as a simulation does.
 """
 
 import math
@@ -23,12 +23,12 @@ class Quality:
     """How well people of the first group are served, by their true places.
 
     Attributes:
-        served: people who were told of somebody.
-        pairs: how many partners they were told of, all together.
+        served: people who got at least one partner.
+        pairs: how many partners they got, all together.
         mean_distance: between a person and a partner, in the unit of the box; nan without pairs.
-        median_distance: the same, for the pair in the middle.
-        within: the share of pairs within the task's radius; of candidates without one, within a
-            fifth of the box's shorter side; else nan.
+        median_distance: the median of the same distances.
+        within: the share of pairs within the task's radius; for candidates of a task without a
+            radius, within a fifth of the box's shorter side; otherwise nan.
     """
 
     served: int
@@ -40,14 +40,14 @@ class Quality:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """How people were served, beside what they could have had.
+    """The quality of a round, and of the same round under other conditions.
 
     Attributes:
-        private: how they were served by the server's answers; with candidates, by the one partner
-            that the server would name from the same reports.
-        settled: how they were served after candidates had settled; None if they did not.
-        without_noise: how they would be if the server saw true places.
-        at_random: how they would be if as many partners were drawn at random.
+        private: with the server's answers; for candidates, with the one partner that the server
+            would name from the same reports.
+        settled: after candidates settled; None if they did not.
+        without_noise: if the server saw true places.
+        at_random: if as many partners were drawn at random.
     """
 
     private: Quality
@@ -57,24 +57,24 @@ class Service:
 
 
 def one_partner(task: tasks.Task) -> tasks.Task:
-    """Return the same task without candidates: it names the one partner that seems best."""
+    """Return the same task without candidates, so that it names the one best partner."""
     return tasks.from_params({**task.params(), "candidates": 1}) if names_many(task) else task
 
 
 def names_many(task: tasks.Task) -> bool:
-    """Whether a task gives candidates."""
+    """Return whether a task answers with several candidates."""
     return getattr(task, "candidates", 1) > 1
 
 
 def named_alone(
     task: tasks.Task, estimates: Sequence[Floats], owners: Sequence[Sequence[int]]
 ) -> list[tuple[int, int]]:
-    """Return whom the server would name as the one partner of each, by whose rows they are."""
+    """Return the one partner that the server would name for each person, as pairs of rows."""
     first = tasks.answer(one_partner(task), list(estimates))[0]
     if not isinstance(first, tasks.References):
-        raise Misuse(f"task {task.name} answers with numbers: it has no partners")
+        raise Misuse(f"task {task.name} answers with numbers, not with partners; choose another")
     pairs = zip(first.owners(), first.indices, strict=True)
-    return [(owners[0][one], owners[-1][other]) for one, other in pairs]
+    return [(owners[0][person], owners[-1][partner]) for person, partner in pairs]
 
 
 def shorter_side(box: Box) -> float:
@@ -84,7 +84,7 @@ def shorter_side(box: Box) -> float:
 
 
 def measure(
-    told: Sequence[tuple[int, int]],
+    named: Sequence[tuple[int, int]],
     values: Sequence[Floats],
     *,
     task: tasks.Task,
@@ -92,19 +92,19 @@ def measure(
     entropy: Entropy,
     settled: Sequence[tuple[int, int]] | None = None,
 ) -> Service:
-    """Judge by true places who of the first group was told of whom of the last."""
+    """Measure by true places the pairs that a round named, of the first and the last group."""
     first = tasks.answer(one_partner(task), list(values))[0]
     if not isinstance(first, tasks.References):
-        raise Misuse(f"task {task.name} answers with numbers: it has no partners to measure")
-    people, partners = _columns(told)
+        raise Misuse(f"task {task.name} answers with numbers, not with partners to measure")
+    people, partners = _columns(named)
     radius = getattr(task, "radius", shorter_side(box) / 5 if names_many(task) else None)
 
-    def quality(one: NDArray[np.int64], other: NDArray[np.int64]) -> Quality:
-        apart = misses(box, values[0][one], values[-1][other])
+    def quality(rows: NDArray[np.int64], others: NDArray[np.int64]) -> Quality:
+        apart = misses(box, values[0][rows], values[-1][others])
         some = len(apart) > 0
         return Quality(
-            served=len(np.unique(one)),
-            pairs=len(one),
+            served=len(np.unique(rows)),
+            pairs=len(rows),
             mean_distance=float(apart.mean()) if some else math.nan,
             median_distance=float(np.median(apart)) if some else math.nan,
             within=float((apart <= radius).mean()) if some and radius is not None else math.nan,

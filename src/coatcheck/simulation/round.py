@@ -1,7 +1,8 @@
-"""A whole round in memory: the same objects that ship, driven with arrays in and arrays out.
+"""A whole round in memory, run by the role objects that the services use.
 
-Knows everybody's values and secrets, so nothing here serves people: randomness may be seeded, and
-clients are told. Also shows what an adversary in each role sees. SPEC section 1.
+`simulate` takes arrays of values and returns everybody's answers. It knows all values and secrets
+and may use seeded randomness, so it must not serve people; clients join with `simulated=True`.
+`view` shows what an adversary in each role sees. SPEC section 1.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +47,7 @@ _NO_LIMIT: Final = Limit(epsilon=1e6, delta=1.0)
 
 @dataclass(frozen=True)
 class RoleKeys:
-    """The keys of everyone who runs a round."""
+    """The keys of all roles of a round."""
 
     server: KeyPairs
     shufflers: tuple[KeyPairs, ...]
@@ -60,9 +61,9 @@ class RoleKeys:
 
     @property
     def trusted(self) -> Trust:
-        """The verifying keys that a person would know from elsewhere."""
-        known = ((name.partition("-")[0], keys) for name, keys in self._named())
-        return Trust.of((role, [keys.signing.public_raw]) for role, keys in known)
+        """The verifying keys that a person would trust beforehand."""
+        roles = ((name.partition("-")[0], keys) for name, keys in self._named())
+        return Trust.of((role, [keys.signing.public_raw]) for role, keys in roles)
 
     def _named(self) -> list[tuple[str, KeyPairs]]:
         shufflers = enumerate(self.shufflers, start=1)
@@ -78,7 +79,7 @@ class RoleKeys:
         suite: Suite,
         trap_delta: float | None = None,
     ) -> SignedTerms:
-        """Draft terms, sign them and have every shuffler sign them."""
+        """Draft terms, signed by the server and every shuffler."""
         public = [
             PublicKeys(
                 name=name,
@@ -92,7 +93,7 @@ class RoleKeys:
         terms = Draft(round=name, task=task, groups=groups, trap_delta=trap_delta).terms(
             suite=suite,
             server=public[0].party,
-            shufflers=[one.shuffler(Tokens()) for one in public[2:]],
+            shufflers=[keys.shuffler(Tokens()) for keys in public[2:]],
             board=public[1].notary,
             times=(OPENS, CLOSES, EXPIRES),
         )
@@ -104,14 +105,14 @@ class RoleKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a simulated round came to, for everybody at once.
+    """The result of a simulated round, for everybody at once.
 
     Attributes:
-        groups: what was planned for each group.
+        groups: the plan of each group.
         tickets: for each group one ticket per person, in the order of the values.
-        answers: for each group what each ticket opened.
-        guarantees: what each group was promised.
-        names: for each group what its people are called: the table's index, or row numbers.
+        answers: for each group the answer that each ticket opened.
+        guarantees: the guarantee of each group.
+        names: for each group the names of its people: the table's index, or row numbers.
     """
 
     round: AgreedTerms
@@ -136,12 +137,12 @@ class Outcome:
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
-        """What was counted of each group."""
+        """The counts of each group."""
         return self.bulletin.heading.tallies
 
     @cached_property
     def whose(self) -> dict[bytes, tuple[int, int]]:
-        """Whose each address is: group and row. Only a simulation can know."""
+        """The owner of each address, as group and row; only a simulation can know."""
         return {
             ticket.keys.address: (group, row)
             for group, tickets in enumerate(self.tickets)
@@ -149,18 +150,18 @@ class Outcome:
         }
 
     def values(self, group: int) -> NDArray[np.float64]:
-        """Return the numbers that each person of a group was told, one row per person."""
+        """Return the numbers in the answers of a group, one row per person."""
         return np.array([answer.values for answer in self.answers[group]], dtype=np.float64)
 
     def partners(self, group: int) -> list[tuple[tuple[int, int], ...]]:
-        """Return for each person of a group the partners told of, as (group, row)."""
+        """Return for each person of a group the partners in the answer, as (group, row)."""
         return [
             tuple(self.whose[client.address(partner, self.round)] for partner in answer.partners)
             for answer in self.answers[group]
         ]
 
     def table(self, group: int) -> list[dict[str, Any]]:
-        """Return one row per person: name, partners by name, numbers; a data frame takes it."""
+        """Return one row per person, for a data frame: name, names of partners, numbers."""
         return [
             {
                 "name": name,
@@ -174,8 +175,10 @@ class Outcome:
 
     def _repr_html_(self) -> str:
         rows = [
-            (group.name, f"{len(tickets):,}", rounded_up(told.epsilon), f"{told.delta:.3g}")
-            for group, tickets, told in zip(self.groups, self.tickets, self.guarantees, strict=True)
+            (group.name, f"{len(tickets):,}", rounded_up(promise.epsilon), f"{promise.delta:.3g}")
+            for group, tickets, promise in zip(
+                self.groups, self.tickets, self.guarantees, strict=True
+            )
         ]
         return html_table(self.task.name, ("group", "people", "ε", "δ"), rows)
 
@@ -193,34 +196,35 @@ def simulate(
     name: str = "simulation",
     prior: Prior | Mapping[str, Prior] | None = None,
 ) -> Outcome:
-    """Run a round of the real roles in memory and return what everybody got.
+    """Run a round of the real roles in memory, and return everybody's answers.
 
     Args:
-        plan: what is decided for each group: a plan of `coatcheck.plan`, or groups by hand.
+        plan: a plan of `coatcheck.plan`, or one `GroupPlan` per group.
         values: for each group, by its name or in the order of the plan, one row per person: an
             array, a list, or a table of pandas, polars or GeoPandas.
-        task: what to compute; the task of the plan by default.
+        task: the task to compute; by default that of the plan.
         notes: for each group one note per person, if the task reads notes.
-        clamp: whether values outside the domain are moved to its edge.
-        entropy: a source, or the seed of one that repeats; seals stay fresh either way.
-        suite: how reports and answers are sealed.
-        shufflers: how many stand in a row; with several, a group needs some more than its minimum.
+        clamp: whether to move values outside the domain to its boundary.
+        entropy: a source, or the seed of one that repeats; seals are fresh either way.
+        suite: the cipher suite for reports and answers.
+        shufflers: the length of the cascade; with several, a group needs more people than its
+            minimum.
         name: the name of the round.
-        prior: what the server publicly knows of where people are, for a learned decode: one for
-            all groups, or one for each by its name. The very values are refused.
+        prior: public knowledge of where people are, for a learned decoder: one for all groups, or
+            one for each by its name. A prior made of the very values is rejected.
     """
     groups = tuple(plan)
     work: tasks.Task | None = task or getattr(plan, "task", None)
     if work is None:
-        raise Misuse("say what to compute: give a task here, or to the plan")
+        raise Misuse("`task` is missing: pass it here, or to `plan`")
     tables = [
-        read_people(given, group.randomizer.domain)
-        for group, given in zip(groups, _by_group(groups, values), strict=True)
+        read_people(rows, group.randomizer.domain)
+        for group, rows in zip(groups, _by_group(groups, values), strict=True)
     ]
     people = [table.rows for table in tables]
     written = notes or [[b""] * len(rows) for rows in people]
     if [len(texts) for texts in written] != [len(rows) for rows in people]:
-        raise Misuse("notes are given for each group, one per person")
+        raise Misuse("`notes` must have one note per person for each group")
     priors = dict.fromkeys((g.name for g in groups), prior) if isinstance(prior, Prior) else prior
     for group, rows in zip(groups, people, strict=True):
         if priors and (own := priors.get(group.name)) is not None:
@@ -249,8 +253,10 @@ def simulate(
         for invitation, rows, texts in zip(invitations, people, written, strict=True)
     )
     uploads = tuple(ticket.upload for group in tickets for ticket in group)
-    told = [ticket.registrations for group in tickets for ticket in group]
-    batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=drawn, told=told)
+    traps = [ticket.registrations for group in tickets for ticket in group]
+    batch = shuffle_uploads(
+        uploads, round_, keys=keys.shufflers, entropy=drawn, registrations=traps
+    )
     board = Board(sign=keys.board.signing.sign, check=_check)
     board.log_terms(round_)
     server = Server(round_, keys=keys.server, task=work, priors=priors)
@@ -275,14 +281,16 @@ def simulate(
 def _by_group(
     groups: Sequence[GroupPlan], values: Mapping[str, Any] | Sequence[Any]
 ) -> Sequence[Any]:
-    """Put everybody's values into the order of the groups."""
+    """Return everybody's values in the order of the groups."""
     names = [group.name for group in groups]
     if isinstance(values, Mapping):
         if set(values) != set(names):
-            raise Misuse(f"the plan has the groups {names}, values are for {sorted(values)}")
+            raise Misuse(
+                f"`values` must name the groups of the plan, {names}, not {sorted(values)}"
+            )
         return [values[name] for name in names]
     if len(values) != len(names):
-        raise Misuse(f"the plan has {len(names)} groups, values are for {len(values)}")
+        raise Misuse(f"`values` must have one entry for each of {names}, got {len(values)}")
     return values
 
 
@@ -292,13 +300,13 @@ def shuffle_uploads(
     *,
     keys: Iterable[KeyPairs],
     entropy: Entropy,
-    told: Iterable[Sequence[bytes]] = (),
+    registrations: Iterable[Sequence[bytes]] = (),
 ) -> bytes:
-    """Pass uploads, and what is `told` of traps, through shufflers; return the last one's batch."""
-    batch, handed = b"", [list(uploads), *zip(*told, strict=True)]
+    """Pass uploads and trap registrations through the shufflers; return the last one's batch."""
+    batch, received = b"", [list(uploads), *zip(*registrations, strict=True)]
     for hop, own in enumerate(keys):
         shuffler = Shuffler(round_, keys=own, state=fresh_state(entropy, simulated=True))
-        for raw in handed[hop]:
+        for raw in received[hop]:
             shuffler.receive(raw, now=round_.terms.opens)
         shuffler.accept(batch) if hop else shuffler.close(now=round_.terms.closes)
         batch = shuffler.release()
@@ -311,41 +319,42 @@ def _check(key: bytes, signature: bytes, message: bytes) -> None:
 
 @dataclass(frozen=True)
 class View:
-    """What an adversary holds after a round.
+    """What an adversary knows after a round.
 
     Attributes:
-        reports: for each group the opened reports in the batch's order; empty for an onlooker.
-        addresses: for each group the addresses; the batch's order, or the board's for an onlooker.
-        linked: rows of `reports` whose owner the adversary knows, as (group, row) to person.
-        told: the addresses that the corrupted people's answers gave away.
+        reports: for each group the opened reports in the order of the batch; empty for an onlooker.
+        addresses: for each group the addresses in the order of the batch, or of the board for an
+            onlooker.
+        linked: rows of `reports` with a known owner, as (group, row) to person.
+        exposed: the addresses that the corrupted people's answers gave away.
     """
 
     reports: tuple[NDArray[np.int64], ...]
     addresses: tuple[tuple[bytes, ...], ...]
     linked: dict[tuple[int, int], tuple[int, int]]
-    told: frozenset[bytes]
+    exposed: frozenset[bytes]
 
 
 def view(outcome: Outcome, role: str, *, corrupted: Sequence[tuple[int, int]] = ()) -> View:
-    """Return what the `server` (with corrupted people if given) or an `onlooker` sees."""
+    """Return what the `server` (with corrupted people, if any) or an `onlooker` sees."""
     if role == "onlooker":
         shown = tuple(tuple(entry[:16] for entry in group) for group in outcome.bulletin.entries)
         return View((), shown, {}, frozenset())
     if role != "server":
-        raise Misuse(f"there is no view of {role!r}: choose server or onlooker")
+        raise Misuse(f"`role` must be server or onlooker, not {role!r}")
     server = Server(outcome.round, keys=outcome.keys.server, task=outcome.task)
     opened = server.open(Batch.decode(outcome.batch, outcome.round))
     addresses = tuple(tuple(split_rows(group.addresses)) for group in opened)
-    mine = {outcome.tickets[g][row].keys.address: (g, row) for g, row in corrupted}
+    corrupted_by_address = {outcome.tickets[g][row].keys.address: (g, row) for g, row in corrupted}
     linked = {
-        (group, row): mine[address]
+        (group, row): corrupted_by_address[address]
         for group, listed in enumerate(addresses)
         for row, address in enumerate(listed)
-        if address in mine
+        if address in corrupted_by_address
     }
-    told = frozenset(
+    exposed = frozenset(
         client.address(partner, outcome.round)
         for g, row in corrupted
         for partner in outcome.answers[g][row].partners
     )
-    return View(tuple(group.reports for group in opened), addresses, linked, told)
+    return View(tuple(group.reports for group in opened), addresses, linked, exposed)

@@ -1,15 +1,25 @@
-"""What settling would bring: quality against the number of candidates and of steps.
+"""Settling in memory, and forecasts of its benefit.
 
-For an operator who has to choose. Crowds are drawn from the plan's prior, or evenly; they report,
-get candidates and settle, and each is judged by its true places. No crowd had a part in choosing
-the design, so the figures are held out; each has the standard error of its mean. Honest people and
-no seals: what faults cost is in docs/how-to/settle-by-letter.md.
+`settle` runs everybody's state machine, step by step, without seals. It knows every place, as a
+simulation does. A person is any object with the methods of `protocol.settling.rules.Settling`, so
+that tests can include people who break the rules.
+
+    >>> from coatcheck.simulation.settling import settle
+    >>> settle([[0, 1], [0, 1]], cells=([(0,), (9,)], [(8,), (1,)]), asks=(2,))
+    [1, 0]
+
+`forecast_settling` shows an operator the quality for several numbers of candidates and of steps. It
+draws crowds from the plan's prior, or evenly; they report, get candidates and settle, and true
+places measure the result. No crowd had a part in choosing the design, so the figures are held out;
+each has the standard error of its mean. People are honest; docs/how-to/settle-by-letter.md has the
+cost of faults.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import numpy as np
@@ -43,34 +53,33 @@ from coatcheck.tasks.shortlists import settled
 if TYPE_CHECKING:
     from coatcheck.simulation.round import Outcome
 
-# HOUSE-DOC simulation.settling: "Settling in memory: everybody's state machine, step by step, without seals.\n\nKnows every place, as a simulation does. A person is anything that speaks and hears as\n`protocol.settling.Settling` does, so that tests can put in people who break the rules.\n\n    >>> from coatcheck.simulation.settling import settle\n    >>> settle([[0, 1], [0, 1]], cells=([(0,), (9,)], [(8,), (1,)]), asks=(2,))\n    [1, 0]\n"
 ASKS: Final = (3, 2)
 _ACROSS: Final = 80
 
 
 class Speaker(Protocol):
-    """Somebody who takes part in settling."""
+    """A participant in settling."""
 
     @property
     def address(self) -> bytes:
-        """Their address."""
+        """The participant's address."""
 
     @property
     def lists(self) -> Sequence[Sequence[bytes]]:
-        """Their candidates."""
+        """The participant's candidates, one list per pass."""
 
     @property
     def done(self) -> bool:
-        """Whether they have nothing more to write."""
+        """Whether the participant has nothing more to write."""
 
     def speak(self) -> list[tuple[bytes, bytes]]:
         """Write the letters of the next step."""
 
     def receive(self, sender: bytes, body: bytes) -> object:
-        """Take in a letter."""
+        """Process a letter."""
 
     def notice(self, sender: bytes, body: bytes) -> object:
-        """Take in a public notice."""
+        """Process a public notice."""
 
 
 def make_people(
@@ -80,9 +89,11 @@ def make_people(
     asks: Sequence[int],
     entropy: Entropy | int = 0,
 ) -> tuple[list[Settling], list[Settling]]:
-    """Make everybody of both sides from the lists of the side that asks, one set per pass."""
+    """Build everybody of both sides from the lists of the asking side, one set per pass."""
     if len(lists) != len(asks):
-        raise Misuse(f"there are {len(lists)} sets of lists, but {len(asks)} passes")
+        raise Misuse(
+            f"there must be one set of lists per pass, got {len(lists)} for {len(asks)} passes"
+        )
     secret = source(entropy).token(32)
     names = [
         [prf(secret, b"name", bytes((side,)) + n.to_bytes(4, "big"))[:16] for n in range(len(row))]
@@ -90,10 +101,10 @@ def make_people(
     ]
     listed: list[list[list[list[bytes]]]] = [[[[] for _ in asks] for _ in row] for row in cells]
     for turn, rows in enumerate(lists):
-        for one, others in enumerate(rows):
+        for asker, others in enumerate(rows):
             for other in others:
-                listed[0][one][turn].append(names[1][other])
-                listed[1][other][turn].append(names[0][one])
+                listed[0][asker][turn].append(names[1][other])
+                listed[1][other][turn].append(names[0][asker])
     steps = schedule(asks)
     first, second = (
         [
@@ -113,13 +124,13 @@ def make_people(
 
 
 def run_together(people: Iterable[Speaker]) -> None:
-    """Let everybody speak and hear, step by step, to the end."""
+    """Exchange everybody's letters, step by step, until all are done."""
     everybody = {person.address: person for person in people}
     audience = defaultdict[bytes, list[Speaker]](list)
     for person in everybody.values():
         audience[person.address].append(person)
-        for who in {who for names in person.lists for who in names}:
-            audience[who].append(person)
+        for candidate in {name for names in person.lists for name in names}:
+            audience[candidate].append(person)
     while speaking := [person for person in everybody.values() if not person.done]:
         spoken = [(person.address, letter) for person in speaking for letter in person.speak()]
         for sender, (recipient, body) in spoken:
@@ -136,22 +147,22 @@ def settle(
     asks: Sequence[int],
     entropy: Entropy | int = 0,
 ) -> list[int]:
-    """Settle among honest people; the partner of each person of the side that asks, or -1."""
+    """Settle among honest people; return the partner of each asker, or -1."""
     askers, others = make_people(lists, cells=cells, asks=asks, entropy=entropy)
     run_together([*askers, *others])
     places = {person.address: at for at, person in enumerate(others)}
-    return [-1 if one.partner is None else places[one.partner] for one in askers]
+    return [-1 if asker.partner is None else places[asker.partner] for asker in askers]
 
 
 def usual_cell(box: Box) -> float:
-    """Give the side of a cell for rounded places: an eightieth of the box's shorter side."""
+    """Return the usual side of a cell for rounded places: 1/80 of the box's shorter side."""
     return shorter_side(box) / _ACROSS
 
 
 def settle_round(
     outcome: "Outcome", values: Sequence[Floats], *, side: float, asks: Sequence[int] = ASKS
 ) -> list[tuple[int, int]]:
-    """Let everybody of a simulated round settle; the pairs, by their rows in the two groups."""
+    """Let everybody of a simulated round settle; return the pairs of rows of the two groups."""
     params: Any = outcome.round.terms.task.params
     sizes = outcome.bulletin.heading.sizes
     few = min(range(len(sizes)), key=sizes.__getitem__)
@@ -163,19 +174,26 @@ def settle_round(
             Progress(cell=cell_of(values[group][row], scale=params["scale"], side=side)),
             address=address,
             asks=group == few,
-            lists=[_listed(outcome, one) for one in (answer.partners, answer.second)[: len(asks)]],
+            lists=[
+                _listed(outcome, partners)
+                for partners in (answer.partners, answer.second)[: len(asks)]
+            ],
             secret=_secret(outcome, group, row),
             steps=steps,
         )
     run_together(people.values())
-    first = ((row, people[who].partner) for who, (group, row) in outcome.whose.items() if not group)
-    return sorted((row, outcome.whose[found][1]) for row, found in first if found is not None)
+    partners = (
+        (row, people[address].partner)
+        for address, (group, row) in outcome.whose.items()
+        if not group
+    )
+    return sorted((row, outcome.whose[name][1]) for row, name in partners if name is not None)
 
 
 def find_near(
     outcome: "Outcome", places: Floats, *, radius: float, side: float
 ) -> list[tuple[int, int]]:
-    """Let everybody of a simulated round find out who of their list is near; the pairs, by row."""
+    """Let everybody of a simulated round learn who on their list is near; return pairs of rows."""
     params: Any = outcome.round.terms.task.params
     around = offsets(radius, side=side, axes=places.shape[1])
     people = {
@@ -191,8 +209,8 @@ def find_near(
     }
     run_together(people.values())
     return sorted(
-        (outcome.whose[who][1], outcome.whose[other][1])
-        for who, person in people.items()
+        (outcome.whose[address][1], outcome.whose[other][1])
+        for address, person in people.items()
         for other in person.near
     )
 
@@ -206,26 +224,26 @@ def _secret(outcome: "Outcome", group: int, row: int) -> bytes:
 
 
 COUNTS: Final = (3, 5, 10)
-"""Numbers of candidates that are tried, besides the task's own."""
+"""The numbers of candidates to try, besides the task's own."""
 FORECAST_ASKS: Final = ((1,), (2,), (3,), (3, 2))
-"""How many times people ask with the first list, and with the second."""
+"""How often people ask with the first list, and with the second."""
 ROUNDS: Final = 6
-_MOST: Final = 1_000  # people of a group in a trial round
+_MAX_PEOPLE: Final = 1_000  # of a group in a trial round
 _SEED: Final = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prospect:
-    """What people of the smaller group may expect; distances in the domain's unit.
+class Forecast:
+    """The expected result for people of the smaller group; distances in the domain's unit.
 
     Attributes:
-        candidates: how many possible partners each has in a list; 1 if the server names one.
-        asks: as the terms state them; empty if nobody settles.
-        letters: how many letters and notices one of them writes.
-        paired: the share that ends with a partner.
-        mean_distance: of those who have one.
-        median_distance: likewise.
-        within: the share of all that has a partner within the radius.
+        candidates: how many possible partners a list has; 1 if the server names one.
+        asks: the `asks` of the terms; empty if nobody settles.
+        letters: how many letters and notices a person writes.
+        paired: the share of people with a partner.
+        mean_distance: the mean distance to a partner.
+        median_distance: the median distance to a partner.
+        within: the share of all people with a partner within the radius.
         standard_errors: of the last four, in their order.
     """
 
@@ -239,42 +257,46 @@ class Prospect:
     standard_errors: tuple[float, float, float, float]
 
 
-def prospects(found: Plan, task: tasks.Task, *, rounds: int = ROUNDS) -> list[Prospect]:
-    """Try out how people are served, by the server alone and by more and more letters."""
+def forecast_settling(planned: Plan, task: tasks.Task, *, rounds: int = ROUNDS) -> list[Forecast]:
+    """Try how well people are served, by the server alone and with more and more letters."""
     if not names_many(task):
-        raise Misuse("this task gives no candidates: there is nothing to settle")
-    boxes = [group.group.domain for group in found.groups]
+        raise Misuse(
+            f"task {task.name} gives no candidates to settle with; set `candidates` above 1"
+        )
+    boxes = [group.group.domain for group in planned.groups]
     if len(boxes) != 2 or not all(isinstance(box, Box) for box in boxes):
-        raise Misuse("people settle by letter between two groups with places in a box")
+        raise Misuse("settling by letter needs two groups with places in a box")
     own = int(getattr(task, "candidates", 1))
-    made = [_tried(found, one_partner(task), ((),), rounds)]
-    fewest = min(group.group.crowd for group in found.groups)
+    forecasts = [_tried(planned, one_partner(task), ((),), rounds)]
+    fewest = min(group.group.crowd for group in planned.groups)
     for count in sorted({*COUNTS, own}):
         if count <= fewest:
             listed = tasks.from_params({**task.params(), "candidates": count})
-            made.append(_tried(_again(found, listed), listed, FORECAST_ASKS, rounds))
-    return [one for several in made for one in several]
+            forecasts.append(_tried(_again(planned, listed), listed, FORECAST_ASKS, rounds))
+    return list(chain.from_iterable(forecasts))
 
 
-def _again(found: Plan, task: tasks.Task) -> Plan:
-    """Plan anew where answers to corrupted people expose others: more candidates, more of them."""
-    if not any(group.group.corrupted for group in found.groups):
-        return found
-    asked = {group.name: group.group for group in found.groups}
-    goal = "mean" if found.goal == "task" else found.goal
-    prior = found.groups[0].prior
-    return plan(asked, epsilon=found.epsilon, delta=found.delta, goal=goal, task=task, prior=prior)
+def _again(planned: Plan, task: tasks.Task) -> Plan:
+    """Plan again if corrupted people expose others, since more candidates expose more people."""
+    if not any(group.group.corrupted for group in planned.groups):
+        return planned
+    groups = {group.name: group.group for group in planned.groups}
+    goal = "mean" if planned.goal == "task" else planned.goal
+    prior = planned.groups[0].prior
+    return plan(
+        groups, epsilon=planned.epsilon, delta=planned.delta, goal=goal, task=task, prior=prior
+    )
 
 
 def _tried(
-    found: Plan, task: tasks.Task, ways: Sequence[tuple[int, ...]], rounds: int
-) -> list[Prospect]:
+    planned: Plan, task: tasks.Task, ways: Sequence[tuple[int, ...]], rounds: int
+) -> list[Forecast]:
     entropies = [seeded(_SEED + number) for number in range(rounds)]
-    figures = np.array([_round(found, task, ways, entropy) for entropy in entropies])
+    figures = np.array([_round(planned, task, ways, entropy) for entropy in entropies])
     count = int(getattr(task, "candidates", 1))
     errors = figures.std(axis=0, ddof=1) / math.sqrt(rounds) if rounds > 1 else figures[0] * np.nan
     return [
-        Prospect(
+        Forecast(
             candidates=count,
             asks=asks,
             letters=_letters(count, asks),
@@ -289,7 +311,7 @@ def _tried(
 
 
 def _letters(count: int, asks: tuple[int, ...]) -> int:
-    """Count what one of the smaller group writes: full lists, and a notice at tag and close."""
+    """Count the letters of a person of the smaller group: full lists, notices at tag and close."""
     if not asks:
         return 0
     steps = schedule(asks)
@@ -299,25 +321,25 @@ def _letters(count: int, asks: tuple[int, ...]) -> int:
 
 
 def _round(
-    found: Plan, task: tasks.Task, ways: Sequence[tuple[int, ...]], entropy: Entropy
+    planned: Plan, task: tasks.Task, ways: Sequence[tuple[int, ...]], entropy: Entropy
 ) -> list[tuple[float, ...]]:
-    """One crowd: for each way of settling, the share paired, two distances, the share near."""
-    box = cast("Box", found.groups[0].group.domain)
-    sizes = [group.group.expected or group.group.crowd for group in found.groups]
-    shrink = min(1.0, _MOST / max(sizes))
+    """Try one crowd; for each way return the share paired, two distances and the share near."""
+    box = cast("Box", planned.groups[0].group.domain)
+    sizes = [group.group.expected or group.group.crowd for group in planned.groups]
+    shrink = min(1.0, _MAX_PEOPLE / max(sizes))
     truth = [
         _people(group, max(2, round(size * shrink)), entropy)
-        for group, size in zip(found.groups, sizes, strict=True)
+        for group, size in zip(planned.groups, sizes, strict=True)
     ]
     drawn = [
         group.best.randomizer.randomize(people, entropy, clamp=True)
-        for group, people in zip(found.groups, truth, strict=True)
+        for group, people in zip(planned.groups, truth, strict=True)
     ]
     small = int(len(truth[1]) < len(truth[0]))
     few, many = truth[small], truth[1 - small]
-    named = _answers(found, task, drawn)[small]
+    named = _answers(planned, task, drawn)[small]
     if not isinstance(named, tasks.References):
-        raise Misuse(f"task {task.name} answers with numbers: it has no partners")
+        raise Misuse(f"task {task.name} answers with numbers, not with partners")
     return [_figures(pairs, few, many, box, task) for pairs in _pairs(named, few, many, box, ways)]
 
 
@@ -331,23 +353,26 @@ def _people(group: Recommendation, count: int, entropy: Entropy) -> Floats:
 
 
 def _answers(
-    found: Plan, task: tasks.Task, drawn: Sequence[NDArray[np.int64]]
+    planned: Plan, task: tasks.Task, drawn: Sequence[NDArray[np.int64]]
 ) -> list[tasks.Answers]:
     """Answer reports as the server does."""
-    both = list(zip(found.groups, drawn, strict=True))
+    both = list(zip(planned.groups, drawn, strict=True))
     estimates = [
-        np.asarray(one.best.randomizer.estimate(reports, one.best.how)) for one, reports in both
+        np.asarray(group.best.randomizer.estimate(reports, group.best.how))
+        for group, reports in both
     ]
     beliefs = None
     if getattr(task, "reads_beliefs", False):
-        beliefs = [belief(one.best.randomizer, reports, prior=one.prior) for one, reports in both]
+        beliefs = [
+            belief(group.best.randomizer, reports, prior=group.prior) for group, reports in both
+        ]
     return tasks.answer(task, estimates, beliefs=beliefs)
 
 
 def _pairs(
     named: tasks.References, few: Floats, many: Floats, box: Box, ways: Sequence[tuple[int, ...]]
 ) -> Iterator[Positions]:
-    """Give for each way the partner of everybody of the smaller group, or -1."""
+    """Yield for each way the partner of everybody of the smaller group, or -1."""
     if named.second is None:
         partner = np.full(len(few), -1)
         partner[named.owners()] = named.indices

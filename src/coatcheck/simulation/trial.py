@@ -1,8 +1,8 @@
-"""A trial: what a round would be worth to people at given places, before anybody is asked.
+"""A trial: the quality of a round on given places, before anybody is asked to take part.
 
-Plans a round for a promise, runs the real roles in memory, and measures how well people are
-served beside the same task without noise and beside partners drawn at random. Knows every value,
-as a simulation does, so nothing here serves people. Paper, sections on utility experiments.
+It plans a round for a promise, runs the real roles in memory, and measures how well people are
+served, compared with the same task without noise and with partners drawn at random. It knows every
+value, as a simulation does, so it must not serve people. Paper, sections on utility experiments.
 
     >>> import numpy as np
     >>> from coatcheck.simulation.trial import box_around, make_task, run_trial
@@ -10,8 +10,8 @@ as a simulation does, so nothing here serves people. Paper, sections on utility 
     >>> groups = {"riders": places[0], "drivers": places[1]}
     >>> box = box_around(groups, degrees=False)
     >>> task = make_task("least-cost-matching", names=tuple(groups), box=box)
-    >>> found = run_trial(groups, task=task, box=box, epsilon=2.0, delta=1e-4, entropy=1)
-    >>> found.service.private.served
+    >>> trial = run_trial(groups, task=task, box=box, epsilon=2.0, delta=1e-4, entropy=1)
+    >>> trial.service.private.served
     60
 """
 
@@ -48,12 +48,12 @@ _MARGIN: Final = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A simulated round, and how useful it was.
+    """A simulated round, and how well it served people.
 
     Attributes:
         errors: for each group the distance between each estimate and the true place.
-        unlearned: the groups whose learned decode had too few reports to learn from.
-        settled: who found whom by letter, by their rows; nobody if they did not settle.
+        unlearned: the groups with too few reports to learn a density for their decoder.
+        settled: the pairs that settled by letter, by row; empty if people did not settle.
     """
 
     outcome: Outcome
@@ -65,10 +65,10 @@ class Trial:
 
 
 def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
-    """Return the box of all places with a little room.
+    """Return the box of all places with a small margin.
 
-    *Assumes:* a trial. A real round states its box before it sees a place, for the edges of
-    this one are somebody's coordinates.
+    *Assumes:* a trial. A real round states its box before it sees a place, because the edges of
+    this box are somebody's coordinates.
     """
     places = np.concatenate(list(groups.values()))
     low, high = places.min(axis=0), places.max(axis=0)
@@ -95,25 +95,25 @@ def make_task(
     limit: int | None = None,
     candidates: int | None = None,
 ) -> tasks.Task:
-    """Make a task on places from what people say: names of groups, metres, how many."""
+    """Build a task on places from the names of its groups and its options."""
     if name not in _LOCATION_TASKS:
-        raise Misuse(f"places can be used by {' | '.join(_LOCATION_TASKS)}, not by {name!r}")
+        raise Misuse(f"the task must be {' | '.join(_LOCATION_TASKS)} for places, not {name!r}")
     needed, takes = _LOCATION_TASKS[name]
     if len(names) != needed:
         raise Misuse(
-            f"{name} needs {needed} group{'s' * (needed > 1)} of people, the input has"
-            f" {len(names)} ({', '.join(names)}): give one file per group, or --group-by a column"
+            f"{name} needs {needed} group{'s' * (needed > 1)} of people, but the input has"
+            f" {len(names)} ({', '.join(names)}); give one file per group, or --group-by a column"
         )
-    asked = {"radius": radius, "limit": limit, "candidates": candidates}
-    given = {option: value for option, value in asked.items() if value is not None}
-    for option in given:
+    values = {"radius": radius, "limit": limit, "candidates": candidates}
+    options = {option: value for option, value in values.items() if value is not None}
+    for option in options:
         if option not in takes:
-            raise Misuse(f"{name} has no {option}: leave --{option} out, or choose another task")
+            raise Misuse(f"{name} has no {option}; leave --{option} out, or choose another task")
     if "radius" in takes and radius is None:
         unit = "metres" if box.degrees else "the unit of the columns"
-        raise Misuse(f"{name} needs a radius: say how near is near by --radius, in {unit}")
+        raise Misuse(f"{name} needs --radius, the distance that counts as near, in {unit}")
     return tasks.from_params(
-        {"name": name, "groups": list(names), "scale": list(scale_of(box)), **given}
+        {"name": name, "groups": list(names), "scale": list(scale_of(box)), **options}
     )
 
 
@@ -128,34 +128,34 @@ def plan_groups(
     goal: Goal = "mean",
     prior: Prior | None = None,
 ) -> tuple[Recommendation, ...]:
-    """Choose each group's mechanism so that its crowd keeps the promise (ε, δ), δ the usual one.
+    """Choose each group's mechanism so that its crowd keeps (ε, δ), by default with the usual δ.
 
-    *Guarantee:* every group keeps (ε, δ) if all of it comes, less the corrupted and those whom
-    answers to the corrupted expose.
+    *Guarantee:* every group keeps (ε, δ) if all its people come, except for the corrupted and the
+    people whom answers to the corrupted expose.
     """
-    bad = tuple(corrupted) or (0,) * len(sizes)
-    asked = {
-        name: Group(domain, crowd=size, corrupted=helpers)
-        for name, size, helpers in zip(task.groups, sizes, bad, strict=True)
+    helpers = tuple(corrupted) or (0,) * len(sizes)
+    groups = {
+        name: Group(domain, crowd=size, corrupted=count)
+        for name, size, count in zip(task.groups, sizes, helpers, strict=True)
     }
     if delta is None:
         delta = usual_delta(sizes)
-    made = plan(asked, epsilon=epsilon, delta=delta, goal=goal, task=task, prior=prior)
+    planned = plan(groups, epsilon=epsilon, delta=delta, goal=goal, task=task, prior=prior)
     if task.name == "neighbours":
-        # Everybody whose report names the same cell would be told of the same few people, who
-        # would then hear from all of them: neighbours need places that differ.
-        return tuple(group.without("grid") for group in made.groups)
-    return made.groups
+        # Everybody with a report in one cell would get the same few neighbours, and these would
+        # get letters from all of them: neighbours need places that differ.
+        return tuple(group.without("grid") for group in planned.groups)
+    return planned.groups
 
 
-def describe_group(made: GroupPlan, promise: Guarantee) -> dict[str, Any]:
-    """Return what a group's members do and what they are promised, as plain data."""
+def describe_group(group: GroupPlan, promise: Guarantee) -> dict[str, Any]:
+    """Return the mechanism and the promise of a group, as plain data."""
     return {
-        "name": made.name,
-        "people": made.minimum,
-        "randomizer": made.randomizer.name,
-        "decode": made.decode,
-        "local_epsilon": made.randomizer.epsilon,
+        "name": group.name,
+        "people": group.minimum,
+        "randomizer": group.randomizer.name,
+        "decode": group.decode,
+        "local_epsilon": group.randomizer.epsilon,
         "epsilon": promise.epsilon,
         "delta": promise.delta,
         "anonymous": promise.anonymous,
@@ -177,15 +177,15 @@ def run_trial(
     settle: float | None = None,
     alone: tasks.Task | None = None,
 ) -> Trial:
-    """Run a round of everybody in memory and measure how well they are served.
+    """Run a round of everybody in memory, and measure how well they are served.
 
-    `entropy` is a source, or a seed. With `settle`, the side of a cell, people settle by letters,
-    without seals; `alone` is the task by which the server would serve them without letters.
+    `entropy` is a source, or a seed. With `settle`, the side of a cell, people settle by letter,
+    without seals; `alone` is the task that would serve them without letters.
     """
     values = [np.asarray(groups[name], dtype=np.float64) for name in task.groups]
     for name, rows in zip(task.groups, values, strict=True):
         if len(rows) < 2:
-            raise Misuse(f"group {name!r} has {len(rows)} person: nobody hides in a crowd of one")
+            raise Misuse(f"group {name!r} needs at least 2 people to hide among, not {len(rows)}")
         _check_inside(rows, name, box=box, clamp=clamp)
     if clamp:
         values = [np.clip(rows, box.lo, box.hi) for rows in values]
@@ -203,33 +203,33 @@ def run_trial(
     )
     drawn = source(entropy)
     outcome = simulate(plans, values, task=task, entropy=drawn, name="trial", prior=prior)
-    found = None if settle is None else _settled(outcome, values, task=task, side=settle)
+    settled = None if settle is None else _settled(outcome, values, task=task, side=settle)
     seen, terms = view(outcome, "server"), outcome.round.terms.groups
     owners = [[outcome.whose[address][1] for address in group] for group in seen.addresses]
     estimates, unlearned = [], []
-    for made, of, reports in zip(outcome.groups, terms, seen.reports, strict=True):
+    for group, of, reports in zip(outcome.groups, terms, seen.reports, strict=True):
         how = cast("Decode", of.decode)
-        estimates.append(numbers(made.randomizer, reports, how, prior=prior))
-        if how in LEARNED and not decode_batch(made.randomizer, reports, prior=prior).learned:
+        estimates.append(numbers(group.randomizer, reports, how, prior=prior))
+        if how in LEARNED and not decode_batch(group.randomizer, reports, prior=prior).learned:
             unlearned.append(of.name)
-    read_as = zip(estimates, values, owners, strict=True)
-    told = [(row, other) for row, others in enumerate(outcome.partners(0)) for _, other in others]
+    decoded = zip(estimates, values, owners, strict=True)
+    named = [(row, other) for row, others in enumerate(outcome.partners(0)) for _, other in others]
     if names_many(task) or alone is not None:
-        told = named_alone(alone or task, estimates, owners)
+        named = named_alone(alone or task, estimates, owners)
     return Trial(
         outcome=outcome,
         box=box,
-        errors=tuple(misses(box, one, rows[who]) for one, rows, who in read_as),
-        service=measure(told, values, task=alone or task, box=box, entropy=drawn, settled=found),
+        errors=tuple(misses(box, places, rows[own]) for places, rows, own in decoded),
+        service=measure(named, values, task=alone or task, box=box, entropy=drawn, settled=settled),
         unlearned=tuple(unlearned),
-        settled=tuple(found or ()),
+        settled=tuple(settled or ()),
     )
 
 
 def _settled(
     outcome: Outcome, values: Sequence[Floats], *, task: tasks.Task, side: float
 ) -> list[tuple[int, int]]:
-    """Let people settle: with one of their candidates, or with all of their list who are near."""
+    """Let people settle: with one of their candidates, or with everybody near on their list."""
     if names_many(task):
         return settle_round(outcome, values, side=side)
     return find_near(outcome, values[0], radius=float(str(task.params()["radius"])), side=side)

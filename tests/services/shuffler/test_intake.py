@@ -135,7 +135,7 @@ def test_a_batch_is_checked_before_it_is_kept() -> None:
         first.receive(ticket.upload, now=OPENS)
     raw = released(first)
     verify_batch(raw, made.round, hop=0)
-    with pytest.raises(Malformed, match="another shuffler"):
+    with pytest.raises(Malformed, match="that of hop 1 is due"):
         verify_batch(raw, made.round, hop=1)
     with pytest.raises(BadSignature):
         verify_batch(raw[:190] + bytes([raw[190] ^ 1]) + raw[191:], made.round, hop=0)

@@ -55,5 +55,5 @@ def test_tiles_come_from_the_server_that_is_named(tmp_path: Path) -> None:
 def test_an_address_without_places_for_tiles_is_refused() -> None:
     """One sentence says how such an address looks."""
     for wrong in ("https://tiles.example/", "file:///{z}/{x}/{y}.png"):
-        with pytest.raises(Misuse, match="tiles have an address such as"):
+        with pytest.raises(Misuse, match="`--tiles` must be an address such as"):
             policy(wrong)
