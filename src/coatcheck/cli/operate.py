@@ -182,10 +182,10 @@ def tokens(
     if not 1 <= count <= _MAX_TOKENS:
         raise Misuse(f"COUNT must be from 1 to {_MAX_TOKENS:,}, got {count:,}")
     source = system()
-    secrets = [source.token(16).hex() for _ in range(count)]
+    one_use = [source.token(16).hex() for _ in range(count)]
     # Sorted, so that the line of a hash does not reveal the line of its token.
-    digests = sorted(hashlib.sha256(secret.encode()).hexdigest() for secret in secrets)
-    write_file(out, "".join(f"{secret}\n" for secret in secrets).encode(), secret=True)
+    digests = sorted(hashlib.sha256(token.encode()).hexdigest() for token in one_use)
+    write_file(out, "".join(f"{token}\n" for token in one_use).encode(), secret=True)
     write_file(hashes, "".join(f"{digest}\n" for digest in digests).encode())
     hint(
         "keep no record of who gets which token: with the shuffler's help it would link people to"
