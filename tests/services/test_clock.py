@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from coatcheck.services.clock import Clock
 
 
-class Hands:
+class TwoClocks:
     """A wall clock and a steady one that a test moves."""
 
     def __init__(self) -> None:
@@ -22,34 +22,38 @@ class Hands:
 
 def test_it_follows_the_wall() -> None:
     """Without steps it tells the wall's time."""
-    hands = Hands()
-    assert [hands.wait(10), hands.wait(0.5), hands.wait(100)] == [1_000_010, 1_000_010, 1_000_110]
+    clocks = TwoClocks()
+    assert [clocks.wait(10), clocks.wait(0.5), clocks.wait(100)] == [
+        1_000_010,
+        1_000_010,
+        1_000_110,
+    ]
 
 
 def test_a_step_back_stands_still() -> None:
     """After a step back it waits for the wall, so that nothing happens twice."""
-    hands = Hands()
-    assert hands.wait(10) == 1_000_010
-    assert hands.wait(10, step=-600) == 1_000_010
-    assert hands.wait(580) == 1_000_010
-    assert hands.wait(20) == 1_000_020
+    clocks = TwoClocks()
+    assert clocks.wait(10) == 1_000_010
+    assert clocks.wait(10, step=-600) == 1_000_010
+    assert clocks.wait(580) == 1_000_010
+    assert clocks.wait(20) == 1_000_020
 
 
 def test_a_step_forward_comes_through_slowly() -> None:
     """Ten minutes of a step take ten minutes: no round closes long before its time."""
-    hands = Hands()
-    assert hands.wait(1, step=600) == 1_000_002
-    assert hands.wait(60) == 1_000_122
-    assert hands.wait(600) == 1_000_000 + 661 + 600
+    clocks = TwoClocks()
+    assert clocks.wait(1, step=600) == 1_000_002
+    assert clocks.wait(60) == 1_000_122
+    assert clocks.wait(600) == 1_000_000 + 661 + 600
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(-1000, 1000)), max_size=30))
 def test_it_never_goes_back_nor_runs_away(moves: list[tuple[float, float]]) -> None:
     """Whatever the wall does, time goes forward, at most twice as fast as it really does."""
-    hands = Hands()
-    before, passed = hands.clock.now(), 0.0
+    clocks = TwoClocks()
+    before, passed = clocks.clock.now(), 0.0
     for seconds, step in moves:
-        now = hands.wait(seconds, step=step)
+        now = clocks.wait(seconds, step=step)
         passed += seconds
         assert now >= before
         assert now <= 1_000_000 + 2 * passed + 1

@@ -23,11 +23,11 @@ def test_a_whole_cascade_goes_through_a_relay(tmp_path: Path) -> None:
         async def one(number: int, group: str) -> tuple[int, int]:
             path = tmp_path / f"{group}-{number}"
             client = RelayedClient(relay, first=url, trusted=local.trusted)
-            visit = Session(url, path=path, trusted=local.trusted, peers=client)
-            ticket = await visit.join(
+            session = Session(url, path=path, trusted=local.trusted, peers=client)
+            ticket = await session.join(
                 (0.25, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE
             )
-            answer = await visit.collect(patience=PATIENCE)
+            answer = await session.collect(patience=PATIENCE)
             await client.close()
             return len(ticket.registered), len(answer.partners)
 

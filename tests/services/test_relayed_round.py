@@ -35,7 +35,7 @@ class Tapped:
     local: Cluster
     taps: dict[str, Wiretap]
     url: str
-    visits: list[Session]
+    sessions: list[Session]
     found: list[Any]
 
     def records(self, name: str) -> bytes:
@@ -68,27 +68,27 @@ async def _hold(made: Tapped) -> None:
     people.mkdir()
 
     async def join(number: int) -> Session:
-        visit = _visit(made, number)
+        session = _visit(made, number)
         group = GROUPS[number % 2]
-        await visit.join((0.25, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
-        return visit
+        await session.join((0.25, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
+        return session
 
-    made.visits = list(await asyncio.gather(*(join(n) for n in range(2 * PEOPLE))))
+    made.sessions = list(await asyncio.gather(*(join(n) for n in range(2 * PEOPLE))))
     ways = [board_view.one_entry, board_view.whole_board, board_view.by_size]
     made.found = await asyncio.gather(
         *(
-            visit.collect(patience=PATIENCE, retrieval=ways[number % 3])
-            for number, visit in enumerate(made.visits)
+            session.collect(patience=PATIENCE, retrieval=ways[number % 3])
+            for number, session in enumerate(made.sessions)
         )
     )
-    for visit, answer in zip(made.visits, made.found, strict=True):
-        await visit.write(b"at the corner", to=answer.partners[0].contact)
-    boxes = [await visit.read() for visit in made.visits]
+    for session, answer in zip(made.sessions, made.found, strict=True):
+        await session.write(b"at the corner", to=answer.partners[0].contact)
+    boxes = [await session.read() for session in made.sessions]
     assert [letter.body for box in boxes for letter in box.letters] == [b"at the corner"] * (
         2 * PEOPLE
     )
-    for visit in made.visits:
-        await visit._peers.close()
+    for session in made.sessions:
+        await session._peers.close()
 
 
 def _visit(made: Tapped, number: int) -> Session:
@@ -113,8 +113,8 @@ def test_the_relay_sees_no_content(tapped: Tapped) -> None:
     """No upload, entry, letter or address, sealed as it is, is in what the relay saw or kept."""
     records = tapped.records("relay").lower()
     board = tapped.taps["board"].everything + tapped.records("board")
-    round_ = tapped.visits[0].round
-    tickets = [visit.ticket for visit in tapped.visits]
+    round_ = tapped.sessions[0].round
+    tickets = [session.ticket for session in tapped.sessions]
     pieces = [round_.digest, *(ticket.upload[60:92] for ticket in tickets)]
     pieces += [ticket.keys.address for ticket in tickets]
     for piece in pieces:
@@ -154,15 +154,15 @@ def test_a_direct_request_would_have_been_found(tapped: Tapped) -> None:
 def test_one_entry_is_asked_for_through_a_relay_only(tapped: Tapped) -> None:
     """Without one the client refuses before it asks, and the ticket remembers the relay."""
     number = 1
-    path, trusted = tapped.visits[number].path, tapped.local.trusted
+    path, trusted = tapped.sessions[number].path, tapped.local.trusted
     remembered = Session(tapped.url, path=path, trusted=trusted)
     assert isinstance(remembered._peers, RelayedClient)
     asyncio.run(remembered._peers.close())
     Path(f"{path}.relay").rename(f"{path}.away")
 
     async def direct() -> None:
-        async with Session(tapped.url, path=path, trusted=trusted) as visit:
-            await visit.collect(retrieval=board_view.one_entry)
+        async with Session(tapped.url, path=path, trusted=trusted) as session:
+            await session.collect(retrieval=board_view.one_entry)
 
     with pytest.raises(Misuse, match="give a relay"):
         asyncio.run(direct())
@@ -173,10 +173,10 @@ def test_every_way_gives_the_same_answer(tapped: Tapped) -> None:
     """One entry, the whole board, and whichever is due by size."""
 
     async def whole() -> None:
-        visit = _visit(tapped, 0)
-        found = [await visit.collect(retrieval=way) for way in board_view.RETRIEVALS.values()]
+        session = _visit(tapped, 0)
+        found = [await session.collect(retrieval=way) for way in board_view.RETRIEVALS.values()]
         assert found == [tapped.found[0]] * 3
-        await visit._peers.close()
+        await session._peers.close()
 
     asyncio.run(whole())
 
@@ -187,12 +187,12 @@ def test_with_the_relay_gone_nothing_goes_around_it(tapped: Tapped) -> None:
     before = {name: len(tap.callers) for name, tap in tapped.taps.items() if name != "relay"}
 
     async def whole() -> None:
-        visit = _visit(tapped, 0)
+        session = _visit(tapped, 0)
         with pytest.raises(Unavailable, match="nothing was sent without the relay"):
-            await visit.collect(patience=1.0)
+            await session.collect(patience=1.0)
         with pytest.raises(Unavailable, match="nothing was sent without the relay"):
-            await visit.write(b"hello", to=tapped.found[0].partners[0].contact, patience=0.5)
-        await visit._peers.close()
+            await session.write(b"hello", to=tapped.found[0].partners[0].contact, patience=0.5)
+        await session._peers.close()
 
     asyncio.run(whole())
     callers = {name: tapped.taps[name].callers[count:] for name, count in before.items()}

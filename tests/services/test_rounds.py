@@ -29,10 +29,10 @@ pytestmark = pytest.mark.service
 
 async def prepared(cluster: Cluster, url: str, name: str) -> Session:
     """Make a ticket that is not sent yet."""
-    async with Session(url, path=cluster.folder / name, trusted=cluster.trusted) as visit:
-        invitation = await visit.invitation(group="riders", limit=LIMIT)
-        visit.prepare(invitation, (0.5, 0.5), ledger=None)
-        return visit
+    async with Session(url, path=cluster.folder / name, trusted=cluster.trusted) as session:
+        invitation = await session.invitation(group="riders", limit=LIMIT)
+        session.prepare(invitation, (0.5, 0.5), ledger=None)
+        return session
 
 
 def test_a_round_below_its_crowd_is_abandoned(running: Cluster) -> None:
@@ -53,8 +53,8 @@ def test_a_round_below_its_crowd_is_abandoned(running: Cluster) -> None:
         async with HttpClient() as peers:
             crowd = await joined(peers)
             with pytest.raises(Refused, match="abandoned"):
-                await crowd.visits[0].collect(patience=PATIENCE)
-            upload = crowd.visits[0].ticket.upload
+                await crowd.sessions[0].collect(patience=PATIENCE)
+            upload = crowd.sessions[0].ticket.upload
             late = post(f"{crowd.url}/uploads", content=upload)
             assert late.status_code == 409
             return crowd
@@ -73,9 +73,9 @@ def test_a_ticket_of_before_a_crash_is_used_again(running: Cluster) -> None:
     upload = first.ticket.upload
 
     async def again() -> bytes:
-        async with Session(url, path=running.folder / "mine", trusted=running.trusted) as visit:
-            await visit.join((0.9, 0.9), group="riders", limit=LIMIT, ledger=None)
-            return visit.ticket.upload
+        async with Session(url, path=running.folder / "mine", trusted=running.trusted) as session:
+            await session.join((0.9, 0.9), group="riders", limit=LIMIT, ledger=None)
+            return session.ticket.upload
 
     assert asyncio.run(again()) == upload
     assert asyncio.run(again()) == upload
@@ -89,9 +89,9 @@ def test_an_untrusted_key_is_no_way_in(running: Cluster, tmp_path: Path) -> None
     some = replace(running.trusted, shufflers=())
 
     async def whole() -> None:
-        async with Session(url, path=tmp_path / "t", trusted=some) as visit:
+        async with Session(url, path=tmp_path / "t", trusted=some) as session:
             with pytest.raises(Refused, match="not one you trust"):
-                await visit.join((0.5, 0.5), group="riders", limit=LIMIT, ledger=None)
+                await session.join((0.5, 0.5), group="riders", limit=LIMIT, ledger=None)
 
     asyncio.run(whole())
     assert not (tmp_path / "t").exists()

@@ -45,11 +45,11 @@ def test_a_round_over_tls(tmp_path: Path) -> None:
             httpx2.get(f"{server}/healthz")
 
         def mine(*, ca: str = "", patience: float = 600.0) -> Answer:
-            path = crowd.visits[0].path
+            path = crowd.sessions[0].path
 
             async def whole() -> Answer:
-                async with Session(url, path=path, trusted=local.trusted, ca=ca) as visit:
-                    return await visit.collect(patience=patience)
+                async with Session(url, path=path, trusted=local.trusted, ca=ca) as session:
+                    return await session.collect(patience=patience)
 
             return asyncio.run(whole())
 

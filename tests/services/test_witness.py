@@ -238,8 +238,8 @@ def test_what_a_commit_wrote_is_seen_though_its_answer_was_lost(
 
         @contextmanager
         def lost(fence: int) -> Iterator[Any]:
-            with shelving(fence) as shelf:
-                yield shelf
+            with shelving(fence) as key_values:
+                yield key_values
             raise Unavailable("the connection broke at the commit")
 
         before = board.seen
@@ -254,8 +254,8 @@ def test_what_a_commit_wrote_is_seen_though_its_answer_was_lost(
 
         @contextmanager
         def slow(fence: int) -> Iterator[Any]:
-            with shelving(fence) as shelf:
-                yield shelf
+            with shelving(fence) as key_values:
+                yield key_values
             board.seen = replace(newest, size=newest.size + 9)  # read when it led again
 
         monkeypatch.setattr(board.store, "shelving", slow)

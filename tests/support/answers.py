@@ -94,9 +94,9 @@ class Scene:
         self.store.agree(self.digest, signed, fence=FENCE)
         batch = Batch.decode(self.raw, self.round)
         self.store.accept(self.digest, batch.manifest.encode(), fence=FENCE, whole=False)
-        self.crate = self.store.files(self.digest)
+        self.sealed_files = self.store.files(self.digest)
         for number, part in enumerate(batch.parts):
-            self.crate.put(part_name(IN, number), part)
+            self.sealed_files.put(part_name(IN, number), part)
         self.store.accept(self.digest, batch.manifest.encode(), fence=FENCE)
         self.blobs = folder / "store.blobs"
 

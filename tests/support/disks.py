@@ -41,7 +41,7 @@ class Disk:
             with psycopg.connect(self.url, autocommit=True) as connection:
                 connection.execute("CHECKPOINT")
 
-    def depot_files(self) -> list[str]:
+    def blob_files(self) -> list[str]:
         """List the files of rounds in the blob store, beside the database or among the keys."""
         found = {path for place in (self.folder, self.keys) for path in place.rglob("*.blobs/**/*")}
         found |= set(self.keys.rglob("blobs/**/*"))

@@ -76,7 +76,7 @@ class Large:
         whole = self.whole()
         assert whole.startswith(manifest)
         parts = Batch.decode(whole, self.round).parts
-        crate = self.store.files(self.digest)
-        made = [crate.get(part_name(OUT, n), use="batch") for n in range(len(parts))]
+        sealed_files = self.store.files(self.digest)
+        made = [sealed_files.get(part_name(OUT, n), use="batch") for n in range(len(parts))]
         assert made == list(parts)
         return len(parts)

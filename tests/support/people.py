@@ -70,8 +70,8 @@ class People(RuleBasedStateMachine):
         self.split = SPLIT[hops]
         self.shufflers = [self.small.shuffler(hop) for hop in range(hops)]
         self.server = self.small.server()
-        self.shelf = MemoryKeyValueStore()
-        self.board = self.small.board(self.shelf)
+        self.key_values = MemoryKeyValueStore()
+        self.board = self.small.board(self.key_values)
         self.tickets: list[Ticket] = []
         self.receipts: dict[bytes, bytes] = {}
         self.bad = [dict.fromkeys(REASONS, 0) for _ in range(2)]

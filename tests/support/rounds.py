@@ -149,9 +149,9 @@ class SmallRound:
         """Start the server."""
         return Server(self.round, keys=self.roles.server, task=self.task)
 
-    def board(self, shelf: KeyValueStore | None = None) -> Board:
+    def board(self, key_values: KeyValueStore | None = None) -> Board:
         """Start the board, with the terms in its log."""
-        board = Board(sign=self.roles.board.signing.sign, check=check, store=shelf)
+        board = Board(sign=self.roles.board.signing.sign, check=check, store=key_values)
         board.log_terms(self.round)
         return board
 
@@ -160,14 +160,14 @@ class SmallRound:
         raw = b""
         for hop in range(len(self.roles.shufflers)):
             shuffler = self.shuffler(hop)
-            self.hand_in(tickets, shuffler)
+            self.upload(tickets, shuffler)
             if hop:
                 shuffler.accept(raw)
             raw = released(shuffler)
         return raw
 
-    def hand_in(self, tickets: Sequence[Ticket], shuffler: Shuffler) -> None:
-        """Hand in what people have for a shuffler."""
+    def upload(self, tickets: Sequence[Ticket], shuffler: Shuffler) -> None:
+        """Send the uploads of these tickets to a shuffler."""
         for ticket in tickets:
             shuffler.receive((ticket.upload, *ticket.registrations)[shuffler.hop], now=OPENS)
 

@@ -53,7 +53,7 @@ class Crowd:
     def __init__(self, cluster: Cluster, url: str) -> None:
         self.cluster = cluster
         self.url = url
-        self.visits: list[Session] = []
+        self.sessions: list[Session] = []
         self.acknowledged = 0
         self.folder = cluster.folder / f"tickets-{url[-8:]}"
         self.folder.mkdir(exist_ok=True)
@@ -75,20 +75,22 @@ class Crowd:
         async def one(number: int, invitation: Invitation) -> Session:
             path = self.folder / f"{invitation.of.name}-{number}"
             trusted = self.cluster.trusted
-            visit = Session(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
-            visit.prepare(invitation, (0.25, 0.5), ledger=None)
-            await visit.hand_in(invitation.round, patience=patience)
+            session = Session(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
+            session.prepare(invitation, (0.25, 0.5), ledger=None)
+            await session.hand_in(invitation.round, patience=patience)
             self.acknowledged += 1
-            return visit
+            return session
 
-        begun = len(self.visits)
-        self.visits += await asyncio.gather(
+        begun = len(self.sessions)
+        self.sessions += await asyncio.gather(
             *(one(begun + n, invitation) for n in range(people) for invitation in invitations)
         )
 
     async def collect(self, *, patience: float = PATIENCE) -> Sequence[Answer]:
         """Let everybody collect."""
-        return await asyncio.gather(*(visit.collect(patience=patience) for visit in self.visits))
+        return await asyncio.gather(
+            *(session.collect(patience=patience) for session in self.sessions)
+        )
 
 
 async def whole_round(cluster: Cluster, name: str, *, people: int = 4) -> Crowd:

@@ -105,13 +105,13 @@ async def check_everything(crowd: Crowd, people: int) -> None:
     assert all(len(answer.partners) == 1 for answer in answers)
     contacts = [answer.partners[0].contact for answer in answers]
     assert len(set(contacts)) == len(contacts)  # a matching: nobody is in it twice
-    bulletin = await crowd.visits[0].bulletin(patience=PATIENCE)
+    bulletin = await crowd.sessions[0].bulletin(patience=PATIENCE)
     items = people * len(crowd.cluster.shufflers)
     assert [tally.received for tally in bulletin.heading.tallies] == [items, items]
     assert [tally.kept for tally in bulletin.heading.tallies] == [people, people]
     # Who was answered while the shuffler died, and came again after the release, has none: which
     # may be everybody, if all uploads were in one commit.
-    receipts = [one.ticket.receipt for one in crowd.visits if one.ticket.receipt]
+    receipts = [one.ticket.receipt for one in crowd.sessions if one.ticket.receipt]
     assert len({Receipt.decode(receipt).id for receipt in receipts}) == len(receipts)
 
 
@@ -172,8 +172,8 @@ class Storm:
         for place in places:
             (self.faults / place).touch()
         await self._throw(crowd, peers, junk - self.count.junk)
-        await crowd.join(peers, people=self.each - len(crowd.visits) // len(GROUPS))
-        bulletin = await crowd.visits[0].bulletin(patience=PATIENCE)
+        await crowd.join(peers, people=self.each - len(crowd.sessions) // len(GROUPS))
+        bulletin = await crowd.sessions[0].bulletin(patience=PATIENCE)
         self._tell(crowd, bulletin)
         # People have their answers before the server has heard that they do.
         await self._until(lambda: not any((self.faults / place).exists() for place in places))
@@ -184,9 +184,9 @@ class Storm:
         if not inconsistency(bulletin.heading, bulletin.round):
             self.count.end = OUTCOMES[bulletin.heading.outcome]
         partners: list[bytes] = []
-        for visit in crowd.visits:
+        for session in crowd.sessions:
             try:
-                (partner,) = client.collect(visit.ticket, bulletin).partners
+                (partner,) = client.collect(session.ticket, bulletin).partners
             except Missing:
                 self.count.lost += 1
             except (Error, ValueError):

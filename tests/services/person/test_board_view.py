@@ -109,7 +109,7 @@ class Scene:
             self.small.round.digest, self.tickets[1].keys.address, os.urandom(size)
         ).encode()
 
-    def visit(self, *, boards: Path | None = None) -> Session:
+    def session(self, *, boards: Path | None = None) -> Session:
         """Go on with the ticket, as a program that starts anew does."""
         offer = self.small.offer("released")
         write_bytes(Path(f"{self.path}.offer"), document(offer), secret=True, replace=True)
@@ -129,7 +129,7 @@ def test_a_log_that_grows_is_followed_across_restarts(scene: Scene) -> None:
     asyncio.run(scene.view.check_bulletin(scene.bulletin))
     for _ in range(3):
         scene.board.post(scene.letter(), scene.small.round)
-    asyncio.run(scene.visit().read())
+    asyncio.run(scene.session().read())
     assert any("consistency?old=2&new=5" in url for url in scene.wire.asked)
     kept = Path(f"{scene.path}.checkpoint")
     assert kept.read_bytes() == scene.board.checkpoint()
@@ -139,14 +139,14 @@ def test_a_log_that_grows_is_followed_across_restarts(scene: Scene) -> None:
 def test_a_person_follows_a_board_across_rounds(scene: Scene, tmp_path: Path) -> None:
     """With one folder for all rounds, a ticket that has seen nothing refuses another log."""
     boards = tmp_path / "ledger.boards"
-    asyncio.run(scene.visit(boards=boards).read())
+    asyncio.run(scene.session(boards=boards).read())
     kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
     first = kept.read_bytes()
     assert first == scene.board.checkpoint()
     (tmp_path / "other").mkdir()
     other = Scene(tmp_path / "other")  # another round, at a board of the same key
     with pytest.raises(Equivocation):
-        asyncio.run(other.visit(boards=boards).read())
+        asyncio.run(other.session(boards=boards).read())
     assert kept.read_bytes() == first
     assert kept.with_suffix(".forked").read_bytes() == other.board.checkpoint()
 
@@ -154,7 +154,7 @@ def test_a_person_follows_a_board_across_rounds(scene: Scene, tmp_path: Path) ->
 def test_what_another_round_has_kept_meanwhile_stays(scene: Scene, tmp_path: Path) -> None:
     """A newer checkpoint, kept while an older one is on its way, is neither a fork nor lost."""
     boards = tmp_path / "ledger.boards"
-    asyncio.run(scene.visit(boards=boards).read())
+    asyncio.run(scene.session(boards=boards).read())
     older = scene.board.checkpoint()
     scene.board.post(scene.letter(), scene.small.round)
     ask = scene.wire.get
@@ -162,12 +162,12 @@ def test_what_another_round_has_kept_meanwhile_stays(scene: Scene, tmp_path: Pat
     async def slowly(url: str, *, most: int = 0) -> bytes:
         if url.endswith("/checkpoint"):
             scene.wire.get = ask  # type: ignore[method-assign] # once
-            await scene.visit(boards=boards).read()
+            await scene.session(boards=boards).read()
             return older
         return await ask(url, most=most)
 
     scene.wire.get = slowly  # type: ignore[method-assign] # once
-    asyncio.run(scene.visit(boards=boards).read())
+    asyncio.run(scene.session(boards=boards).read())
     kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
     assert kept.read_bytes() == scene.board.checkpoint()
 
@@ -178,7 +178,7 @@ def test_a_slow_disk_takes_no_newer_checkpoint_back(
     """Two rounds of a person share a folder: while one is about to write, the other has written."""
     boards, write = tmp_path / "ledger.boards", durable_files.replace_file
     kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
-    other = threading.Thread(target=lambda: asyncio.run(scene.visit(boards=boards).read()))
+    other = threading.Thread(target=lambda: asyncio.run(scene.session(boards=boards).read()))
 
     def slow(path: Path, raw: bytes, *, mode: int) -> None:
         if path == kept and not other.ident:
@@ -188,7 +188,7 @@ def test_a_slow_disk_takes_no_newer_checkpoint_back(
         write(path, raw, mode=mode)
 
     monkeypatch.setattr(durable_files, "replace_file", slow)
-    asyncio.run(scene.visit(boards=boards).read())
+    asyncio.run(scene.session(boards=boards).read())
     other.join()
     assert kept.read_bytes() == scene.board.checkpoint()
 
@@ -201,7 +201,7 @@ def test_another_log_is_refused_and_both_words_are_kept(scene: Scene, more: int)
     first = scene.board.checkpoint()
     scene.wire.board = scene.fresh(*(scene.letter() for _ in range(more)))
     with pytest.raises(Equivocation, match=r"ticket\.forked"):
-        asyncio.run(scene.visit().read())
+        asyncio.run(scene.session().read())
     assert Path(f"{scene.path}.checkpoint").read_bytes() == first
     assert Path(f"{scene.path}.forked").read_bytes() == scene.wire.board.checkpoint()
 
@@ -218,11 +218,11 @@ def test_a_board_without_a_proof_is_refused(scene: Scene) -> None:
 def test_a_writer_sees_the_letter_in_the_log(scene: Scene) -> None:
     """A letter that the board takes and does not show is told to its writer."""
     to = scene.tickets[1].keys.contact_raw
-    asyncio.run(scene.visit().write(b"hello", to=to))
+    asyncio.run(scene.session().write(b"hello", to=to))
     assert any("inclusion?place=2&size=3" in url for url in scene.wire.asked)
     scene.wire.post = lambda raw, round_: 0  # noqa: ARG005 - it says it did
     with pytest.raises(Equivocation):
-        asyncio.run(scene.visit().write(b"again", to=to))
+        asyncio.run(scene.session().write(b"again", to=to))
 
 
 def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
@@ -233,10 +233,10 @@ def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
             del url, body, kept
             return b"{}"
 
-    visit = scene.visit()
-    visit._peers = Silent()  # type: ignore[assignment]
+    session = scene.session()
+    session._peers = Silent()  # type: ignore[assignment]
     with pytest.raises(Refused, match="where"):
-        asyncio.run(visit.write(b"hello", to=scene.tickets[1].keys.contact_raw))
+        asyncio.run(session.write(b"hello", to=scene.tickets[1].keys.contact_raw))
 
 
 def test_the_terms_say_where_the_board_is(scene: Scene) -> None:
@@ -244,11 +244,11 @@ def test_the_terms_say_where_the_board_is(scene: Scene) -> None:
     offer = msgspec.to_builtins(scene.small.offer("released"))
     offer["board"] = "http://elsewhere.example"
     scene.wire.documents[scene.small.round.address] = json.dumps(offer).encode()
-    visit = scene.visit()
+    session = scene.session()
 
     async def whole() -> None:
-        assert (await visit.offer()).status.phase == "released"
-        await visit.read()
+        assert (await session.offer()).status.phase == "released"
+        await session.read()
 
     asyncio.run(whole())
     asked = {url.partition("/rounds")[0].partition("/checkpoint")[0] for url in scene.wire.asked}
@@ -261,7 +261,7 @@ def test_other_terms_are_refused(scene: Scene) -> None:
     offer = {**msgspec.to_builtins(scene.small.offer()), "signed": signed}
     scene.wire.documents[scene.small.round.address] = json.dumps(offer).encode()
     with pytest.raises(Equivocation, match="other terms"):
-        asyncio.run(scene.visit().offer())
+        asyncio.run(scene.session().offer())
 
 
 def test_an_offer_without_a_ticket_is_of_no_round(tmp_path: Path, scene: Scene) -> None:
@@ -271,5 +271,5 @@ def test_an_offer_without_a_ticket_is_of_no_round(tmp_path: Path, scene: Scene) 
     offer = msgspec.to_builtins(scene.small.offer())
     url, trusted = scene.small.round.address, scene.small.roles.trusted
     scene.wire.documents[url] = json.dumps(offer).encode()
-    visit = Session(url, path=path, trusted=trusted, peers=scene.wire)
-    assert asyncio.run(visit.offer()).signed == scene.small.signed
+    session = Session(url, path=path, trusted=trusted, peers=scene.wire)
+    assert asyncio.run(session.offer()).signed == scene.small.signed

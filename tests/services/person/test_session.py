@@ -1,4 +1,4 @@
-"""A person's visit over the network, with peers that are objects: what is stored, paid and sent."""
+"""A person's session against peers in this process: what it stores, pays and sends."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.services.person.session import Session
 from coatcheck.services.person.store import TicketFile
 from support.rounds import OPENS, SmallRound, check
-from support.visits import SMALL, URL, AtBoard, First, visit
+from support.sessions import SMALL, URL, AtBoard, First, open_session
 
 LIMIT = Limit(epsilon=10.0, delta=1e-3)
 TOKEN = "a one-use token"  # noqa: S105 - of nobody
@@ -32,7 +32,7 @@ def join(path: Path, peers: First, **more: Any) -> Ticket:
     """Take part once."""
     usual: dict[str, Any] = {"group": "riders", "limit": LIMIT, "ledger": None, "patience": 0.0}
     usual["token"] = TOKEN
-    return asyncio.run(visit(path, peers).join((0.5, 0.5), **{**usual, **more}))
+    return asyncio.run(open_session(path, peers).join((0.5, 0.5), **{**usual, **more}))
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def test_a_visit_stores_pays_sends_and_keeps_the_receipt(tmp_path: Path, ledger: Ledger) -> None:
-    """A second visit sends nothing again and pays once."""
+    """A second session sends nothing again and pays once."""
     path, peers = tmp_path / "ticket", First()
     ticket = join(path, peers, ledger=ledger)
     assert peers.sent == [ticket.upload]
@@ -107,7 +107,7 @@ def test_a_refusal_leaves_nothing_behind(tmp_path: Path) -> None:
         join(path, peers, ledger=small)
     with pytest.raises(Misuse):
         asyncio.run(
-            visit(path, peers).join(
+            open_session(path, peers).join(
                 (9, 9), group="riders", limit=LIMIT, ledger=None, patience=0.0, token=TOKEN
             )
         )
@@ -118,7 +118,7 @@ def test_a_refusal_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
     """Other terms at the same address are an equivocation, before and after joining."""
     path, peers = tmp_path / "ticket", First()
-    mine = visit(path, peers)
+    mine = open_session(path, peers)
     asyncio.run(mine.offer())
     peers.small = SmallRound(name="morning")
     with pytest.raises(Equivocation, match="other terms now than before"):
@@ -158,7 +158,9 @@ def test_terms_of_a_round_elsewhere_are_refused(tmp_path: Path, ledger: Ledger) 
 def test_nothing_is_prepared_before_the_offer_is_known(tmp_path: Path) -> None:
     """Without the offer nobody knows whether the round takes reports."""
     with pytest.raises(Misuse, match="fetch the offer first"):
-        visit(tmp_path / "ticket", First()).prepare(SMALL.invitations[0], (0.5, 0.5), ledger=None)
+        open_session(tmp_path / "ticket", First()).prepare(
+            SMALL.invitations[0], (0.5, 0.5), ledger=None
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -203,13 +205,15 @@ def test_waiting_for_answers_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     TicketFile(path).keep(SMALL.join(0))
     for peers.phase in ("released", "abandoned"):
         with pytest.raises(Unavailable, match="has not ended; its outcome is due by"):
-            asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
+            asyncio.run(
+                asyncio.wait_for(open_session(path, peers).collect(patience=0.0), timeout=300)
+            )
     monkeypatch.setattr(time, "time", lambda: float(outcome_due(SMALL.round)))
     with pytest.raises(Refused, match="the server 'server' owes since"):
-        asyncio.run(visit(path, peers).collect(patience=600.0))
+        asyncio.run(open_session(path, peers).collect(patience=600.0))
     peers.away = True
     with pytest.raises(Unavailable, match="the board 'board' owes it"):
-        asyncio.run(visit(path, peers).collect(patience=0.0))
+        asyncio.run(open_session(path, peers).collect(patience=0.0))
 
 
 def test_an_abandoned_round_is_told_in_the_words_of_who_signed_it(tmp_path: Path) -> None:
@@ -220,7 +224,7 @@ def test_an_abandoned_round_is_told_in_the_words_of_who_signed_it(tmp_path: Path
     book = Ledger.open(tmp_path / "ledger", epsilon=9.0, delta=1e-2)
     book.spend(SMALL.invitations[0].guarantee, round_id=SMALL.round.name)
     with pytest.raises(Refused, match="abandoned the round: too few valid reports"):
-        asyncio.run(visit(path, peers).collect(patience=60.0, ledger=book))
+        asyncio.run(open_session(path, peers).collect(patience=60.0, ledger=book))
     assert book.spent == pytest.approx(SMALL.invitations[0].randomizer.law.epsilon)
 
 
@@ -230,19 +234,19 @@ def test_letters_are_counted_before_they_leave_and_read_once(tmp_path: Path) -> 
     file = TicketFile(path)
     file.keep(SMALL.join(0))
     with pytest.raises(Refused, match="no letters"):
-        asyncio.run(visit(path, peers).write(b"hi", to=friend.keys.contact_raw))
+        asyncio.run(open_session(path, peers).write(b"hi", to=friend.keys.contact_raw))
     assert file.read().written == 1
     to = file.read().keys.contact_raw
     peers.letter, _ = client.write(friend, b"hello", to=to, round_=SMALL.round)
-    inbox = asyncio.run(visit(path, peers).read())
+    inbox = asyncio.run(open_session(path, peers).read())
     assert [letter.body for letter in inbox.letters] == [b"hello"]
-    assert asyncio.run(visit(path, peers).read()).refused == {"Replayed": 1}
+    assert asyncio.run(open_session(path, peers).read()).refused == {"Replayed": 1}
 
 
 def test_a_ticket_of_other_terms_is_an_equivocation(tmp_path: Path) -> None:
     """What the shuffler shows must be what the ticket was made for."""
     path = tmp_path / "ticket"
-    first, mine = visit(path, First()), visit(path, First())
+    first, mine = open_session(path, First()), open_session(path, First())
     for one in (first, mine):
         asyncio.run(one.offer())
     assert first.round.digest == SMALL.round.digest

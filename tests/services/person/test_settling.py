@@ -41,30 +41,30 @@ def drafted(name: str, *, pause: int = 3600) -> dict[str, Any]:
 
 async def gathered(local: Cluster, url: str, peers: HttpClient, *, but: int = 0) -> list[Session]:
     """Let people join, the last `but` riders left out."""
-    visits = []
+    sessions = []
     for group in GROUPS:
         for number, place in enumerate(PLACES[: len(PLACES) - but * (group == "riders")]):
             path = local.folder / f"{url[-8:]}-{group}-{number}"
-            visit = Session(url, path=path, trusted=local.trusted, peers=peers)
-            await visit.join(place, group=group, limit=LIMIT, ledger=None)
-            visits.append(visit)
-    return visits
+            session = Session(url, path=path, trusted=local.trusted, peers=peers)
+            await session.join(place, group=group, limit=LIMIT, ledger=None)
+            sessions.append(session)
+    return sessions
 
 
-def place_of(visit: Session) -> Sequence[float]:
+def place_of(session: Session) -> Sequence[float]:
     """Where somebody is."""
-    return PLACES[int(visit.path.name[-1])]
+    return PLACES[int(session.path.name[-1])]
 
 
-def words_of(visit: Session) -> str:
+def words_of(session: Session) -> str:
     """What somebody tells the partner."""
-    return f"I am {visit.ticket.keys.address.hex()}"
+    return f"I am {session.ticket.keys.address.hex()}"
 
 
-async def settled(visit: Session) -> Candidates:
+async def settled(session: Session) -> Candidates:
     """Settle as a person does."""
-    words = words_of(visit)
-    return await settle(visit, place_of(visit), words=words, patience=PATIENCE, look=0.1)
+    words = words_of(session)
+    return await settle(session, place_of(session), words=words, patience=PATIENCE, look=0.1)
 
 
 def check(sides: Sequence[Candidates]) -> None:
@@ -94,8 +94,8 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
     async def whole() -> None:
         url = await asyncio.to_thread(local.open_round, drafted("letters"), closes=1, expires=3600)
         async with HttpClient() as peers:
-            visits = await gathered(local, url, peers)
-            sick = Crashing(url, path=visits[0].path, trusted=local.trusted, peers=peers)
+            sessions = await gathered(local, url, peers)
+            sick = Crashing(url, path=sessions[0].path, trusted=local.trusted, peers=peers)
 
             async def again() -> Candidates:
                 while True:
@@ -104,7 +104,7 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
                     except ConnectionResetError:
                         continue
 
-            sides = await asyncio.gather(again(), *(settled(visit) for visit in visits[1:]))
+            sides = await asyncio.gather(again(), *(settled(session) for session in sessions[1:]))
             check(sides)
             assert sick.crashes > 6
             paired = [side for side in sides if side.partners]
@@ -112,13 +112,13 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
             for side in paired:
                 (partner,) = side.machine.partners
                 assert list(side.words.values()) == [f"I am {partner.hex()}".encode()]
-            feed = visits[1].all_letters()
+            feed = sessions[1].all_letters()
             await feed.update()
             assert len(feed.postings) == sum(letters_of(side) for side in sides)
             assert len({len(posting) for posting in feed.postings}) == 1
             # Settling's letters are not shown among those that people write.
-            assert (await visits[1].read()).letters == ()
-            stranger(visits[1], sides[1], feed.postings)
+            assert (await sessions[1].read()).letters == ()
+            stranger(sessions[1], sides[1], feed.postings)
 
     asyncio.run(whole())
 
@@ -129,12 +129,12 @@ def letters_of(side: Candidates) -> int:
     return (1 + 2) * first + (1 + 1) * second + 4 + first + second
 
 
-def stranger(visit: Session, side: Candidates, postings: list[bytes]) -> None:
+def stranger(session: Session, side: Candidates, postings: list[bytes]) -> None:
     """What others put on the board is no notice of mine, and a torn letter is counted."""
-    mine = [raw for raw in postings if read_notice(raw, visit.round)]
+    mine = [raw for raw in postings if read_notice(raw, session.round)]
     assert len(mine) == 4 * 8
     forged = mine[0][:-60] + bytes(60)
-    assert read_notice(forged, visit.round) is None
+    assert read_notice(forged, session.round) is None
     sealed = next(raw for raw in postings if raw[36:52] == side.machine.address)
     before = dict(side.refused)
     side.hear([sealed[:-1] + bytes([sealed[-1] ^ 1])], read=0)
@@ -149,8 +149,8 @@ def test_who_never_writes_costs_others_nothing_but_time(local: Cluster) -> None:
             local.open_round, drafted("silent", pause=1), closes=1, expires=3600
         )
         async with HttpClient() as peers:
-            visits = await gathered(local, url, peers)
-            check(await asyncio.gather(*(settled(visit) for visit in visits[1:-1])))
+            sessions = await gathered(local, url, peers)
+            check(await asyncio.gather(*(settled(session) for session in sessions[1:-1])))
 
     asyncio.run(whole())
 
@@ -167,9 +167,9 @@ def test_no_words_leave_before_the_log_has_ones_notices(local: Cluster) -> None:
             local.open_round, drafted("misled", pause=1), closes=1, expires=3600
         )
         async with HttpClient() as peers:
-            visits = await gathered(local, url, peers)
-            misled = Misled(url, path=visits[0].path, trusted=local.trusted, peers=peers)
-            everybody = [settled(visit) for visit in (misled, *visits[1:])]
+            sessions = await gathered(local, url, peers)
+            misled = Misled(url, path=sessions[0].path, trusted=local.trusted, peers=peers)
+            everybody = [settled(session) for session in (misled, *sessions[1:])]
             first, *others = await asyncio.gather(*everybody, return_exceptions=True)
             assert isinstance(first, Equivocation)
             sides = [side for side in others if isinstance(side, Candidates)]
@@ -219,8 +219,8 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
 
     async def whole() -> tuple[Any, list[Candidates]]:
         async with HttpClient() as peers:
-            visits = await gathered(local, url, peers, but=1)
-            everybody = asyncio.gather(*(settled(visit) for visit in visits))
+            sessions = await gathered(local, url, peers, but=1)
+            everybody = asyncio.gather(*(settled(session) for session in sessions))
             found = await asyncio.to_thread(CliRunner().invoke, main, [str(one) for one in words])
             return found, await everybody
 
@@ -248,14 +248,14 @@ def test_terms_without_settling_are_told(local: Cluster) -> None:
 
     async def whole() -> None:
         async with HttpClient() as peers:
-            visits = await gathered(local, url, peers)
-            bulletin = await visits[0].bulletin(patience=PATIENCE)
+            sessions = await gathered(local, url, peers)
+            bulletin = await sessions[0].bulletin(patience=PATIENCE)
             with pytest.raises(Refused, match="nothing of settling"):
-                begin(visits[0].ticket, (0.1, 0.2), round_=bulletin.round, now=0.0)
+                begin(sessions[0].ticket, (0.1, 0.2), round_=bulletin.round, now=0.0)
             with pytest.raises(Refused, match="nothing of settling"):
-                await settled(visits[0])
-            answer = client.collect(visits[0].ticket, bulletin)
+                await settled(sessions[0])
+            answer = client.collect(sessions[0].ticket, bulletin)
             assert answer.second == ()
-            assert visits[0].ticket.settling is None
+            assert sessions[0].ticket.settling is None
 
     asyncio.run(whole())

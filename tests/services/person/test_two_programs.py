@@ -12,7 +12,7 @@ from coatcheck import durable_files
 from coatcheck.errors import Misuse, Refused
 from coatcheck.services.person.store import TicketFile
 from support.rounds import OPENS
-from support.visits import SMALL, AtBoard, visit
+from support.sessions import SMALL, AtBoard, open_session
 
 pytestmark = pytest.mark.service
 
@@ -54,7 +54,7 @@ def test_two_that_write_at_once_use_two_counters(
 
     def letter() -> None:
         with suppress(Refused):
-            asyncio.run(visit(file.path, AtBoard()).write(b"hi", to=to))
+            asyncio.run(open_session(file.path, AtBoard()).write(b"hi", to=to))
 
     second = threading.Thread(target=letter)
 

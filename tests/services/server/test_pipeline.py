@@ -21,7 +21,7 @@ from coatcheck.tasks import References, execution
 from coatcheck.tasks.execution import Region
 from coatcheck.tasks.neighbours import Neighbours
 from support.answers import FENCE, Pointing, Scene
-from support.depots import leave_room
+from support.blob_stores import leave_room
 from support.repeatable import seal_each
 from support.rounds import Echo
 
@@ -185,7 +185,7 @@ def test_a_part_that_was_sealed_twice_counts_once(scene: Scene) -> None:
         client.collect(ticket, bulletin)
 
 
-def test_a_depot_without_room_keeps_the_round_where_it_was(
+def test_a_blob_store_without_room_keeps_the_round_where_it_was(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names the blob store; the batch stays, and is answered once there is room."""

@@ -161,13 +161,13 @@ def test_who_was_certainly_not_taken_is_told(first: Exception, tmp_path: Path) -
     made = SmallRound()
     offer = made.offer()
     peers = _Telling(first, Refused("closed"))
-    visit = Session("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
-    visit.prepare(made.invitations[0], (0.5, 0.5), ledger=None)
+    session = Session("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
+    session.prepare(made.invitations[0], (0.5, 0.5), ledger=None)
     if not isinstance(first, NotTaken):
-        assert not asyncio.run(visit.hand_in(made.round, token=str(first))).receipt
+        assert not asyncio.run(session.hand_in(made.round, token=str(first))).receipt
         return
     with pytest.raises(Refused, match="closed"):
-        asyncio.run(visit.hand_in(made.round, token=str(first)))
+        asyncio.run(session.hand_in(made.round, token=str(first)))
 
 
 def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> None:

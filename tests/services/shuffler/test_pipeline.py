@@ -18,7 +18,7 @@ from coatcheck.services.shuffler import pipeline
 from coatcheck.services.shuffler.pipeline import Release
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
 from coatcheck.services.worker_pools import InlineRunner, PoolRunner, runner_for, shared_pool
-from support.depots import MUCH, leave_room, stored
+from support.blob_stores import MUCH, leave_room, stored
 from support.jobs import manifest_of
 from support.large import Large
 from support.rounds import OPENS, SmallRound
@@ -57,7 +57,7 @@ class Scene:
         self.store.begin(ShufflerRound(self.digest, "example", signed), fence=FENCE)
         self.role = CASCADE.shuffler(hop)
         self.role.state.secret[:] = self.store.secret(self.digest)
-        CASCADE.hand_in(CROWD, self.role)
+        CASCADE.upload(CROWD, self.role)
         for ticket in CROWD:
             self.store.put([self._vetted(ticket, hop)])
         if hop:
@@ -164,7 +164,7 @@ def test_a_release_goes_on_where_it_stopped(
     assert not [name for name in scene.sealed.names() if name.startswith(".")]
 
 
-def test_a_depot_without_room_keeps_the_round_where_it_was(
+def test_a_blob_store_without_room_keeps_the_round_where_it_was(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names the blob store; the round stays closed, and is released later."""
