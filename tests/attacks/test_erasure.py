@@ -230,7 +230,7 @@ store.move(b"d" * 32, "release", fence=fence, batch=b"batch")
 """
 
 
-@pytest.mark.parametrize("place", ["destroy", "drop"])
+@pytest.mark.parametrize("place", ["destroy", "delete_blobs"])
 def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, place: str) -> None:
     """Before the commit the round goes on; after it, the next start destroys the key."""
     given = uploads()

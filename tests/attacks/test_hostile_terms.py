@@ -103,8 +103,8 @@ def drop(terms: dict[str, Any], path: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize(
     ("points", "words"),
     [
-        ([[0, 0], [1, 1], [0, 0]], "a point stands twice"),
-        ([[0, 0], [9, 0]], "not on the lattice"),
+        ([[0, 0], [1, 1], [0, 0]], "has a point twice"),
+        ([[0, 0], [9, 0]], "points of the lattice"),
         ([[i, 0] for i in range(4097)], "1 to 4096 points"),
     ],
     ids=("repeated", "outside", "too many"),
