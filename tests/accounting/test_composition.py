@@ -70,7 +70,7 @@ def test_eighty_rounds_need_few_points_of_the_curve(
 
 
 def one_round(step: float = 2e-3) -> Losses:
-    """Give a round with an asymmetric mechanism and a secret sample."""
+    """Return a round with an asymmetric mechanism and a secret sample."""
     law = minkowski(4.0, radius=0.5, dimension=2)
     return losses(law, crowd=2000, step=step, sampled=0.5)
 
@@ -115,7 +115,7 @@ def test_order_does_not_matter_and_reach_is_safe() -> None:
 
 
 def sampled_delta(*, corrupted: int, epsilon: float) -> float:
-    """Give the largest δ over all data sets when 3 of 6 people are drawn: binary response, ε = 2.
+    """Return the largest δ over all data sets when 3 of 6 people are drawn: binary response, ε = 2.
 
     The corrupted know whether they were drawn, so the adversary knows how many of the honest were.
     """

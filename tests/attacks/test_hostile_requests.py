@@ -81,7 +81,7 @@ def problem(answer: httpx2.Response) -> str:
 
 
 def address(url: str) -> tuple[str, int]:
-    """Give host and port."""
+    """Return host and port."""
     host, _, port = url.partition("//")[2].partition("/")[0].rpartition(":")
     return host, int(port)
 

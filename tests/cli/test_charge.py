@@ -20,7 +20,7 @@ from protocol.test_server import HONEST, LOW_ORDER, SMALL, report, ticket, uploa
 
 
 def refused_round() -> bytes:
-    """Give the bulletin of a round in which only two of three riders sent good reports."""
+    """Return the bulletin of a round in which only two of three riders sent good reports."""
     bad = [ticket(upload(report(LOW_ORDER), n)) for n in range(2)]
     return SMALL.server().answer(SMALL.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad]))
 

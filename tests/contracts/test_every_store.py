@@ -68,7 +68,7 @@ def upload(
 
 
 def is_forgotten(store: ShufflerStore, digest: bytes) -> bool:
-    """Tell whether nobody can read uploads and secret of a round any more."""
+    """Return whether nobody can read uploads and secret of a round any more."""
     for ask in (store.held, store.secret):
         with pytest.raises(Forgotten):
             ask(digest)
@@ -76,7 +76,7 @@ def is_forgotten(store: ShufflerStore, digest: bytes) -> bool:
 
 
 def held(store: ShufflerStore, digest: bytes) -> dict[bytes, tuple[int, bytes]] | None:
-    """Give what is held of a round, or None if that is forgotten."""
+    """Return what is held of a round, or None if that is forgotten."""
     try:
         return store.held(digest)
     except Forgotten:

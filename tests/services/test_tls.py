@@ -1,4 +1,4 @@
-"""TLS: with a certificate in the settings every service speaks it, also to the others."""
+"""TLS: with a certificate in its settings a service uses TLS, also towards other services."""
 
 import asyncio
 import ssl
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.service
 
 
 def test_a_round_over_tls(tmp_path: Path) -> None:
-    """Services and people speak TLS throughout; whoever does not know the certificate is out."""
+    """Services and people use TLS throughout; a client without the certificate cannot connect."""
     certify(tmp_path)
     tls = {"tls_certificate": "tls.pem", "tls_key": "tls.key", "ca": "tls.pem"}
     context = ssl.create_default_context(cafile=str(tmp_path / "tls.pem"))

@@ -31,7 +31,7 @@ def upload(
 
 @pytest.fixture
 def url(database: Postgres | None, tmp_path: Path) -> str:
-    """Give the address of an empty database of each kind."""
+    """Return the address of an empty database of each kind."""
     return database.database() if database else f"sqlite:{tmp_path / 'store.db'}"
 
 

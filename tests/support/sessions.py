@@ -39,7 +39,7 @@ class First(HttpClient):
         self.lose = False
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     async def get(self, url: str, *, most: int = 0) -> bytes:
         """Return the offer, or the board's proof that it has the terms."""

@@ -1,4 +1,4 @@
-"""A person follows the board: one that forks, shrinks, withholds or moves is found out."""
+"""A person follows the board and detects one that forks, shrinks, withholds or moves."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ class Wire(HttpClient):
         headers: Mapping[str, str] | None = None,
         method: str = "POST",
     ) -> bytes:
-        """Post a letter, which comes after its recipient's contact."""
+        """Post a letter, prefixed by its recipient's contact."""
         del url, headers, method
         posting = body[self.small.round.suite.contact_size :]
         return json.dumps({"place": self.post(posting, self.small.round)}).encode()
@@ -81,7 +81,7 @@ def _path(path: list[bytes]) -> bytes:
 
 
 class Scene:
-    """A round that is answered, a board that shows it, and somebody with a ticket."""
+    """An answered round, a board that shows it, and a person with a ticket."""
 
     def __init__(self, folder: Path) -> None:
         self.small = SmallRound()
@@ -95,7 +95,7 @@ class Scene:
         self.view = BoardView(self.small.round, path=self.path, peers=self.wire)
 
     def fresh(self, *letters: bytes) -> Board:
-        """Start a board of the same key with the bulletin and these letters."""
+        """Start a board with the same key, with the bulletin and these letters."""
         board = self.small.board()
         board.publish(self.raw, self.small.round)
         for letter in letters:
@@ -103,14 +103,14 @@ class Scene:
         return board
 
     def letter(self) -> bytes:
-        """Make a posting to somebody of the round."""
+        """Return a posting to a person of the round."""
         size = self.small.round.letter_size()
         return Posting(
             self.small.round.digest, self.tickets[1].keys.address, os.urandom(size)
         ).encode()
 
     def session(self, *, boards: Path | None = None) -> Session:
-        """Go on with the ticket, as a program that starts anew does."""
+        """Open a session with the ticket, as a program does after a restart."""
         offer = self.small.offer("released")
         write_bytes(Path(f"{self.path}.offer"), document(offer), secret=True, replace=True)
         trusted = self.small.roles.trusted
@@ -120,12 +120,12 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    """An answered round."""
+    """Provide an answered round."""
     return Scene(tmp_path)
 
 
 def test_a_log_that_grows_is_followed_across_restarts(scene: Scene) -> None:
-    """The last checkpoint is on the disk, and the next one is checked against it by a proof."""
+    """The last checkpoint is on disk, and a consistency proof checks the next one against it."""
     asyncio.run(scene.view.check_bulletin(scene.bulletin))
     for _ in range(3):
         scene.board.post(scene.letter(), scene.small.round)
@@ -137,7 +137,7 @@ def test_a_log_that_grows_is_followed_across_restarts(scene: Scene) -> None:
 
 
 def test_a_person_follows_a_board_across_rounds(scene: Scene, tmp_path: Path) -> None:
-    """With one folder for all rounds, a ticket that has seen nothing refuses another log."""
+    """With one folder for all rounds, even a new ticket refuses a log that is not the known one."""
     boards = tmp_path / "ledger.boards"
     asyncio.run(scene.session(boards=boards).read())
     kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
@@ -151,8 +151,8 @@ def test_a_person_follows_a_board_across_rounds(scene: Scene, tmp_path: Path) ->
     assert kept.with_suffix(".forked").read_bytes() == other.board.checkpoint()
 
 
-def test_what_another_round_has_kept_meanwhile_stays(scene: Scene, tmp_path: Path) -> None:
-    """A newer checkpoint, kept while an older one is on its way, is neither a fork nor lost."""
+def test_a_checkpoint_stored_by_another_round_stays(scene: Scene, tmp_path: Path) -> None:
+    """A newer checkpoint stored during a fetch of an older one is neither a fork nor lost."""
     boards = tmp_path / "ledger.boards"
     asyncio.run(scene.session(boards=boards).read())
     older = scene.board.checkpoint()
@@ -175,7 +175,7 @@ def test_what_another_round_has_kept_meanwhile_stays(scene: Scene, tmp_path: Pat
 def test_a_slow_disk_takes_no_newer_checkpoint_back(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two rounds of a person share a folder: while one is about to write, the other has written."""
+    """Two rounds share a folder: a slow write does not replace the newer checkpoint."""
     boards, write = tmp_path / "ledger.boards", durable_files.replace_file
     kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
     other = threading.Thread(target=lambda: asyncio.run(scene.session(boards=boards).read()))
@@ -194,8 +194,8 @@ def test_a_slow_disk_takes_no_newer_checkpoint_back(
 
 
 @pytest.mark.parametrize("more", [0, 1, 2])
-def test_another_log_is_refused_and_both_words_are_kept(scene: Scene, more: int) -> None:
-    """A board that goes on from another history has no proof, however large it is."""
+def test_another_log_is_refused_and_both_checkpoints_are_stored(scene: Scene, more: int) -> None:
+    """A board with another history has no consistency proof, however large its log is."""
     scene.board.post(scene.letter(), scene.small.round)
     asyncio.run(scene.view.check_bulletin(scene.bulletin))
     first = scene.board.checkpoint()
@@ -207,7 +207,7 @@ def test_another_log_is_refused_and_both_words_are_kept(scene: Scene, more: int)
 
 
 def test_a_board_without_a_proof_is_refused(scene: Scene) -> None:
-    """No proof is no excuse: the log may have forked."""
+    """A board that returns no consistency proof is refused, since its log may have forked."""
     asyncio.run(scene.view.follow())
     scene.board.post(scene.letter(), scene.small.round)
     scene.wire.documents[f"{scene.view.url}/proofs/consistency?old=2&new=3"] = b"{}"
@@ -216,7 +216,7 @@ def test_a_board_without_a_proof_is_refused(scene: Scene) -> None:
 
 
 def test_a_writer_sees_the_letter_in_the_log(scene: Scene) -> None:
-    """A letter that the board takes and does not show is told to its writer."""
+    """The client reports a letter that the board accepted but does not show."""
     to = scene.tickets[1].keys.contact_raw
     asyncio.run(scene.session().write(b"hello", to=to))
     assert any("inclusion?place=2&size=3" in url for url in scene.wire.asked)
@@ -226,7 +226,7 @@ def test_a_writer_sees_the_letter_in_the_log(scene: Scene) -> None:
 
 
 def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
-    """A board that does not say where it shows a letter may have dropped it."""
+    """The client reports a board that accepts a letter without a place in the log."""
 
     class Silent:
         async def send(self, url: str, body: bytes, **kept: object) -> bytes:
@@ -240,7 +240,7 @@ def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
 
 
 def test_the_terms_say_where_the_board_is(scene: Scene) -> None:
-    """A shuffler cannot send people to a board of its own, whatever it answers."""
+    """A shuffler cannot redirect people to a board that the terms do not name."""
     offer = msgspec.to_builtins(scene.small.offer("released"))
     offer["board"] = "http://elsewhere.example"
     scene.wire.documents[scene.small.round.address] = json.dumps(offer).encode()
@@ -256,7 +256,7 @@ def test_the_terms_say_where_the_board_is(scene: Scene) -> None:
 
 
 def test_other_terms_are_refused(scene: Scene) -> None:
-    """A shuffler that shows other terms under the address of a ticket shows two faces."""
+    """A shuffler that shows other terms at the address of a ticket causes `Equivocation`."""
     signed = {**msgspec.to_builtins(scene.small.signed), "document": "{}"}
     offer = {**msgspec.to_builtins(scene.small.offer()), "signed": signed}
     scene.wire.documents[scene.small.round.address] = json.dumps(offer).encode()
@@ -265,7 +265,7 @@ def test_other_terms_are_refused(scene: Scene) -> None:
 
 
 def test_an_offer_without_a_ticket_is_of_no_round(tmp_path: Path, scene: Scene) -> None:
-    """What a crash left before there was a ticket binds nobody to its terms."""
+    """Files left by a crash before a ticket existed do not bind a person to their terms."""
     path = tmp_path / "fresh"
     write_bytes(Path(f"{path}.offer"), b"rubbish", secret=True)
     offer = msgspec.to_builtins(scene.small.offer())

@@ -1,4 +1,4 @@
-"""Times drawn at random: who asks through a relay waits within the window of the terms."""
+"""Random request times: a client behind a relay waits within the window of the terms."""
 
 import asyncio
 from collections import Counter
@@ -43,7 +43,7 @@ def test_times_are_even_within_the_window(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_round_with_a_window(
     running: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Joining, collecting, writing and reading each wait once, and without a relay nothing does."""
+    """Joining, collecting, writing and reading each wait once with a relay, never without."""
     waits: list[tuple[str, float]] = []
     who = "relayed"
 
@@ -85,7 +85,7 @@ def test_a_round_with_a_window(
 
 @pytest.mark.service
 def test_a_window_that_is_none_is_refused(running: Cluster) -> None:
-    """A draft with a window of nothing or of days gets a sentence."""
+    """A draft with a window of zero or of days is refused."""
     for bad in (0, 86_401, "soon"):
         with pytest.raises(Error, match="window"):
             running.open_round({**draft("bad"), "window": bad}, closes=1, expires=3600)

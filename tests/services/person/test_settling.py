@@ -28,7 +28,7 @@ PLACES = ((0.1, 0.2), (0.8, 0.7), (0.4, 0.9), (0.6, 0.1))
 
 @pytest.fixture
 def local(running: Cluster) -> Cluster:
-    """Running services."""
+    """Provide running services."""
     return running
 
 
@@ -40,7 +40,7 @@ def drafted(name: str, *, pause: int = 3600) -> dict[str, Any]:
 
 
 async def gathered(local: Cluster, url: str, peers: HttpClient, *, but: int = 0) -> list[Session]:
-    """Let people join, the last `but` riders left out."""
+    """Let people join, except the last `but` riders."""
     sessions = []
     for group in GROUPS:
         for number, place in enumerate(PLACES[: len(PLACES) - but * (group == "riders")]):
@@ -52,12 +52,12 @@ async def gathered(local: Cluster, url: str, peers: HttpClient, *, but: int = 0)
 
 
 def place_of(session: Session) -> Sequence[float]:
-    """Where somebody is."""
+    """Return a person's place."""
     return PLACES[int(session.path.name[-1])]
 
 
 def words_of(session: Session) -> str:
-    """What somebody tells the partner."""
+    """Return the words that a person sends to the partner."""
     return f"I am {session.ticket.keys.address.hex()}"
 
 
@@ -68,7 +68,7 @@ async def settled(session: Session) -> Candidates:
 
 
 def check(sides: Sequence[Candidates]) -> None:
-    """Everybody's partner has them as partner and wrote to them; others wrote nothing."""
+    """Check that partners name each other and exchanged words, and that others wrote none."""
     by_name = {side.machine.address: side for side in sides}
     for side in sides:
         for partner in side.machine.partners:
@@ -77,7 +77,7 @@ def check(sides: Sequence[Candidates]) -> None:
 
 
 def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> None:
-    """Everybody writes as many letters as the lists say, also who crashes at every step."""
+    """Each person writes as many letters as the lists require, despite crashes at every step."""
 
     class Crashing(Session):
         crashes = 0
@@ -124,13 +124,13 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
 
 
 def letters_of(side: Candidates) -> int:
-    """Count the letters that the rules have somebody write."""
+    """Return the number of letters that the protocol requires of a person."""
     first, second = (len(names) for names in side.machine.lists)
     return (1 + 2) * first + (1 + 1) * second + 4 + first + second
 
 
 def stranger(session: Session, side: Candidates, postings: list[bytes]) -> None:
-    """What others put on the board is no notice of mine, and a torn letter is counted."""
+    """Check that foreign and torn letters are not read as this person's notices."""
     mine = [raw for raw in postings if read_notice(raw, session.round)]
     assert len(mine) == 4 * 8
     forged = mine[0][:-60] + bytes(60)
@@ -141,8 +141,8 @@ def stranger(session: Session, side: Candidates, postings: list[bytes]) -> None:
     assert sum(side.refused.values()) == sum(before.values()) + 1
 
 
-def test_who_never_writes_costs_others_nothing_but_time(local: Cluster) -> None:
-    """A rider and a driver who never settle are nobody's partners, and the rest agree."""
+def test_people_who_never_write_cost_others_only_time(local: Cluster) -> None:
+    """A rider and a driver who never settle have no partner, and the others agree."""
 
     async def whole() -> None:
         url = await asyncio.to_thread(
@@ -155,8 +155,8 @@ def test_who_never_writes_costs_others_nothing_but_time(local: Cluster) -> None:
     asyncio.run(whole())
 
 
-def test_no_words_leave_before_the_log_has_ones_notices(local: Cluster) -> None:
-    """A board that names other places for somebody's notices is found out before their words."""
+def test_no_words_leave_before_the_log_has_the_own_notices(local: Cluster) -> None:
+    """A board that misplaces a person's notices is detected before their words leave."""
 
     class Misled(Session):
         async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
@@ -180,8 +180,8 @@ def test_no_words_leave_before_the_log_has_ones_notices(local: Cluster) -> None:
     asyncio.run(whole())
 
 
-def test_people_who_share_a_feed_share_its_requests() -> None:
-    """However many look at once, two fetches serve them; who looks later fetches again."""
+def test_sessions_share_the_requests_of_one_letter_source() -> None:
+    """Concurrent updates need two fetches in total; a later update fetches again."""
 
     class Page(HttpClient):
         asked = 0
@@ -208,7 +208,7 @@ def test_people_who_share_a_feed_share_its_requests() -> None:
 
 
 def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
-    """`take-part --settle` prints the partner and their words, or nobody."""
+    """`take-part --settle` prints the partner and their words, or that there is none."""
     url = local.open_round(drafted("command"), closes=1, expires=3600)
     ledger, ticket = tmp_path / "ledger", tmp_path / "ticket-3"
     Ledger.open(ledger, epsilon=20.0, delta=1e-2)
@@ -243,7 +243,7 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
 
 
 def test_terms_without_settling_are_told(local: Cluster) -> None:
-    """A round that says nothing of settling is refused before anything is written."""
+    """A round whose terms have no settling is refused before anything is written."""
     url = local.open_round(draft("plain", minimum=4), closes=1, expires=3600)
 
     async def whole() -> None:

@@ -1,4 +1,4 @@
-"""Settling among cheats and with a board that cheats: nobody waits for ever or loses a ticket."""
+"""Settling with hostile people and a hostile board: no session hangs or loses its ticket."""
 
 import asyncio
 import os
@@ -26,14 +26,14 @@ MOST = 40
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Running services."""
+    """Provide running services."""
     few = {"board": {"letters_each": MOST}}
     with Cluster(tmp_path_factory.mktemp("trouble"), extra=QUICK, role_extra=few) as local:
         yield local
 
 
 async def opened(local: Cluster, name: str, peers: HttpClient, **settle: float) -> list[Session]:
-    """Open a round, and let people join."""
+    """Open a round and let people join."""
     plain = drafted(name, pause=1)
     plain["settle"] |= settle
     url = await asyncio.to_thread(local.open_round, plain, closes=1, expires=3600)
@@ -41,7 +41,7 @@ async def opened(local: Cluster, name: str, peers: HttpClient, **settle: float) 
 
 
 async def fill(session: Session) -> None:
-    """Use up the letters of somebody, as whoever was told the contact can."""
+    """Use up a person's letters, as anyone who knows the contact can."""
     keys, round_ = session.ticket.keys, session.round
     size = round_.letter_size()
     raw = [Posting(round_.digest, keys.address, os.urandom(size)).encode() for _ in range(MOST)]
@@ -49,8 +49,8 @@ async def fill(session: Session) -> None:
     await session._peers.send(url, b"".join(keys.contact_raw + one for one in raw), headers=BYTES)
 
 
-def test_a_mailbox_that_a_cheat_fills_costs_its_owner_alone(local: Cluster) -> None:
-    """Whoever has that candidate among others settles with the others."""
+def test_a_full_mailbox_costs_only_its_owner(local: Cluster) -> None:
+    """A person who has that candidate among others settles with another one."""
 
     async def some_meet(pause: int) -> bool:
         async with HttpClient() as peers:
@@ -68,10 +68,10 @@ def test_a_mailbox_that_a_cheat_fills_costs_its_owner_alone(local: Cluster) -> N
     assert any(asyncio.run(some_meet(pause)) for pause in (1, 10, 100))
 
 
-def test_whoever_has_none_but_full_mailboxes_to_write_to_is_alone_and_not_refused(
+def test_a_person_with_only_full_mailboxes_has_no_partner(
     local: Cluster,
 ) -> None:
-    """A step may have one letter, and that to a mailbox that a cheat filled."""
+    """This is no error, though a step may have a single letter to a mailbox that a cheat filled."""
 
     async def whole() -> None:
         async with HttpClient() as peers:
@@ -89,8 +89,8 @@ def test_whoever_has_none_but_full_mailboxes_to_write_to_is_alone_and_not_refuse
     asyncio.run(whole())
 
 
-def test_a_board_that_hides_ones_notice_is_not_waited_for_for_ever(local: Cluster) -> None:
-    """It took the notice and does not show it: after the patience of the person that is told."""
+def test_a_hidden_notice_is_not_awaited_for_ever(local: Cluster) -> None:
+    """The board accepts a notice and does not show it: the session says so after its patience."""
 
     async def whole() -> None:
         async with HttpClient() as peers:
@@ -116,8 +116,8 @@ def test_a_board_that_hides_ones_notice_is_not_waited_for_for_ever(local: Cluste
     asyncio.run(whole())
 
 
-def test_numbers_that_others_make_up_cost_nobody_a_ticket(local: Cluster) -> None:
-    """Cells too small for any place, and a place in the log beyond all numbers."""
+def test_made_up_numbers_lose_no_ticket(local: Cluster) -> None:
+    """Cells too small for any place, and a log place beyond the limit, lose no ticket."""
 
     class Misled(Session):
         async def post(self, stamped: Sequence[bytes], *, patience: float = 60.0) -> int:
