@@ -244,7 +244,7 @@ def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, pl
     fence = store.lead("me", seconds=60)
     assert fence
     assert store.sweep(fence=fence) == set()
-    if place == "drop":
+    if place == "delete_blobs":
         assert store.round(DIGEST).phase is ShufflerPhase.CLOSED
         assert disk.key_files() == [".round"]
         assert len(store.held(DIGEST)) == 40
