@@ -199,7 +199,7 @@ def test_mistakes_get_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
             calibrate_rounds(epsilon=1.0, crowd=10, delta=1e-6, rounds=rounds)  # type: ignore[arg-type]
     with pytest.raises(Misuse, match="`sampled`"):
         losses(AnyLdp(epsilon=1.0), crowd=10, step=0.1, sampled=0.0)
-    with pytest.raises(Misuse, match="positive step"):
+    with pytest.raises(Misuse, match="`step` must be a positive"):
         losses(AnyLdp(epsilon=1.0), crowd=10, step=0.0)
     with pytest.raises(Misuse, match="between 0 and 1"):
         one.epsilon(0.0)

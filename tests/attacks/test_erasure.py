@@ -230,7 +230,7 @@ store.move(b"d" * 32, "release", fence=fence, batch=b"batch")
 """
 
 
-@pytest.mark.parametrize("place", ["destroy", "drop"])
+@pytest.mark.parametrize("place", ["destroy", "delete_blobs"])
 def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, place: str) -> None:
     """Before the commit the round goes on; after it, the next start destroys the key."""
     given = uploads()
@@ -244,7 +244,7 @@ def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, pl
     fence = store.lead("me", seconds=60)
     assert fence
     assert store.sweep(fence=fence) == set()
-    if place == "drop":
+    if place == "delete_blobs":
         assert store.round(DIGEST).phase is ShufflerPhase.CLOSED
         assert disk.key_files() == [".round"]
         assert len(store.held(DIGEST)) == 40

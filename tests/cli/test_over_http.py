@@ -105,7 +105,7 @@ def test_a_round_is_closed_or_abandoned_by_its_operator(local: Cluster) -> None:
     token = local.folder / "admin.token"
     early = call("round", "close", url, "--token", token)
     assert early.exit_code == 1
-    assert "keep this round open longer" in early.output
+    assert "keep this round open until" in early.output
     given_up = told(call("round", "close", url, "--token", token, "--abandon", "--json"))
     assert given_up["phase"] == "abandoned"
     again = call("round", "close", url, "--token", token, "--abandon")
