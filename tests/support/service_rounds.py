@@ -73,7 +73,7 @@ class Crowd:
         offer, invitations = await self.invitations(peers)
 
         async def one(number: int, invitation: Invitation) -> Session:
-            path = self.folder / f"{invitation.of.name}-{number}"
+            path = self.folder / f"{invitation.group_terms.name}-{number}"
             trusted = self.cluster.trusted
             visit = Session(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
             visit.prepare(invitation, (0.25, 0.5), ledger=None)

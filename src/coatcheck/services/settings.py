@@ -18,7 +18,7 @@ from coatcheck.durable_files import read_secret
 from coatcheck.errors import Misuse, Unavailable
 from coatcheck.protocol.keys import KeyPairs, PublicKeys, read_keys, read_public
 
-Some = Annotated[int, Meta(ge=1)]
+AtLeastOne = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 _STORES: Final = "sqlite:"
 _TLS: Final = ("tls_certificate", "tls_key", "tls_ca")
@@ -59,9 +59,9 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     tls_key: str = ""
     ca: str = ""
     admin_token: str = ""
-    connections: Some = 2000
-    connections_each: Some = 200
-    requests_each: Some = 100
+    connections: AtLeastOne = 2000
+    connections_each: AtLeastOne = 200
+    requests_each: AtLeastOne = 100
     proxies: tuple[str, ...] = ()
     source_header: str = ""
     deadline: Seconds = 15.0
@@ -159,13 +159,13 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
     round_keys: str = ""
     blobs: str = ""
     trusted: tuple[str, ...] = ()
-    queue: Some = 4096
+    queue: AtLeastOne = 4096
     lease: Seconds = 5.0
     tick: Seconds = 0.5
     workers: Annotated[int, Meta(ge=0)] = 0
     runner: Literal["pool", "ray"] = "pool"
     ray: RaySettings | None = None
-    batch_limit: Some = 1 << 30
+    batch_limit: AtLeastOne = 1 << 30
     gateway_period: Seconds = 86_400.0
 
     def __post_init__(self) -> None:
@@ -293,7 +293,7 @@ class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     listen: str = "127.0.0.1:8003"
     witnesses: tuple[str, ...] = ()
-    letters_each: Some = 256
+    letters_each: AtLeastOne = 256
     letters_for: Seconds = 30 * 86_400.0
 
 
@@ -308,7 +308,7 @@ class RelaySettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw
 
     listen: str = "127.0.0.1:8004"
     gateways: Annotated[tuple[str, ...], Meta(min_length=1)]
-    waiting: Some = 1000
+    waiting: AtLeastOne = 1000
     keys_for: Seconds = 600.0
 
 

@@ -340,7 +340,7 @@ def test_lists_must_fit_the_passes() -> None:
     """One list of candidates per pass."""
     with pytest.raises(Misuse, match="2 passes need as many lists, got 1"):
         Settling(Progress(cell=()), address=b"", asks=True, lists=[[]], secret=b"", steps=STEPS)
-    with pytest.raises(Misuse, match="sets of lists"):
+    with pytest.raises(Misuse, match="one set of lists per pass"):
         make_people([[]], cells=([], []), asks=ASKS)
 
 

@@ -205,7 +205,7 @@ def test_waiting_for_answers_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(Unavailable, match="has not ended; its outcome is due by"):
             asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
     monkeypatch.setattr(time, "time", lambda: float(outcome_due(SMALL.round)))
-    with pytest.raises(Refused, match="the server 'server' owes since"):
+    with pytest.raises(Refused, match="the server 'server' has owed since"):
         asyncio.run(visit(path, peers).collect(patience=600.0))
     peers.away = True
     with pytest.raises(Unavailable, match="the board 'board' owes it"):
