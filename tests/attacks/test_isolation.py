@@ -250,8 +250,8 @@ def test_the_lease_is_renewed_while_every_thread_waits_for_a_depot() -> None:
 @pytest.mark.parametrize(
     ("own", "match"),
     [
-        ({"url": "http://127.0.0.1:9"}, "people would be sent to somebody else"),
-        ({"admission": TokenAdmission(frozenset())}, "whom 'shuffler-1' admits"),
+        ({"url": "http://127.0.0.1:9"}, "ask for terms with the `url`"),
+        ({"admission": TokenAdmission(frozenset())}, "another `admission` for 'shuffler-1'"),
     ],
 )
 def test_terms_with_another_address_or_admission_are_not_signed(

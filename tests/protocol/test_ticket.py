@@ -44,7 +44,7 @@ def test_a_ticket_survives_its_file_and_does_not_print() -> None:
 )
 def test_a_ticket_that_could_not_be_read_is_not_written(wrong: Progress) -> None:
     """What others made up must not take the place of a ticket that is good."""
-    with pytest.raises(Refused, match="is not stored"):
+    with pytest.raises(Refused, match="was not stored"):
         write_ticket(replace(CROWD[0], settling=wrong))
 
 
