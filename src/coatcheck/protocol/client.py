@@ -229,8 +229,8 @@ def _mechanism(group: GroupTerms, *, simulated: bool) -> Randomizer:
         randomizer = from_params(group.randomizer)
     except Misuse as error:
         raise Refused(
-            f"this version does not support the mechanism of the terms: {error}; update"
-            " coatcheck, or do not join"
+            f"this version cannot use a mechanism of the terms ({error}): update coatcheck, or do"
+            " not join"
         ) from None
     if not randomizer.exact and not simulated:
         raise Refused(
