@@ -77,7 +77,7 @@ class Crowd:
             trusted = self.cluster.trusted
             session = Session(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
             session.prepare(invitation, (0.25, 0.5), ledger=None)
-            await session.hand_in(invitation.round, patience=patience)
+            await session.upload(invitation.round, patience=patience)
             self.acknowledged += 1
             return session
 

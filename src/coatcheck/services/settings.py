@@ -1,8 +1,8 @@
 """Settings of the services, each one table of a TOML file, and the key ring that they name.
 
 Unknown settings are rejected. Paths are relative to the file's folder. A text that begins with `@`
-names a file, which is read when its content is needed, so that processes may start in any order on
-any port.
+names a file. A process reads it only when it needs the content, so that processes may start in any
+order on any port.
 """
 
 import tomllib
@@ -197,7 +197,7 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def places(self) -> tuple[str, Path, Path | str | None]:
-        """Where a store is opened: its address, its keys of rounds, its blobs if it has a place."""
+        """The arguments of a store: its address, its folder of round keys, and its blobs if set."""
         blobs: Path | str | None = self.blobs or None
         if blobs and "://" not in self.blobs:
             blobs = self.path(self.blobs)
@@ -219,7 +219,7 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings of a shuffler, which also say whom it admits.
+    """The settings of a shuffler, with its admission of people.
 
     Attributes:
         admission: `tokens` for people with a one-use token, `privacy-pass` for people with a token
@@ -247,8 +247,8 @@ class ScheduleSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             by default.
         expires: the time from the start of a round to its end, if its crowd is not complete;
             `closes` and `every` together by default.
-        learn: adapt the mechanisms of rounds to where the noisy reports of an earlier round place
-            people; with 24, every 24th round keeps those of the draft, to learn again. 0 turns this
+        learn: adapt the mechanisms to the density of people in the noisy reports of an earlier
+            round; with 24, every 24th round keeps those of the draft, to learn again. 0 turns this
             off.
         announce: a file that always holds the address of the newest round, for example for a web
             page.
@@ -263,7 +263,7 @@ class ScheduleSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings of a server, which also name its shufflers, in order, and the board.
+    """The settings of a server, with the addresses of its shufflers and its board.
 
     Attributes:
         shufflers: their addresses, in the order of the cascade.
@@ -281,7 +281,7 @@ class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings of a board, which also limit letters.
+    """The settings of a board, with its witnesses and limits on letters.
 
     Attributes:
         witnesses: addresses of witnesses, to which the board submits every new checkpoint. An
@@ -313,7 +313,7 @@ class RelaySettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw
 
 
 class WitnessSettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings of a witness; its name stands in its cosignatures.
+    """The settings of a witness; its cosignatures contain its `name`.
 
     Attributes:
         key: its key file.
