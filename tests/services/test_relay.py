@@ -223,7 +223,7 @@ def test_the_relay_has_one_answer_for_each_fault(scene: Scene) -> None:
         scene.away = True
         assert (await ask(scene.relay, "POST", where, good, SEALED)).status == 503
         scene.relay.settings = RelaySettings(name="relay", gateways=(BOARD,), waiting=1)
-        scene.relay._under_way = 1
+        scene.relay._in_progress = 1
         assert (await ask(scene.relay, "POST", where, good, SEALED)).status == 429
 
     run(whole)

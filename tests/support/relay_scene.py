@@ -45,7 +45,7 @@ class Scene:
         self.board = BoardService(settings)
         self.board.clock = self.board.gateway._clock = clock
         self.relay = RelayService(RelaySettings(name="relay", gateways=(BOARD,)))
-        self.relay._pipes = self  # type: ignore[assignment] # all that the relay asks of it
+        self.relay._pool = self  # type: ignore[assignment] # all that the relay asks of it
         self.fetched: list[str] = []
         self.away = False
         self.answer: HttpAnswer | None = None
