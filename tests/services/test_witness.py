@@ -157,7 +157,7 @@ def test_people_who_demand_witnesses_get_what_these_have_seen(tmp_path: Path) ->
         view = scene.view(scene.board, 2)
         assert (await view.follow()).size == 2
         scene.show(scene.board, *LETTERS[:2])
-        with pytest.raises(Unavailable, match="have not seen this"):
+        with pytest.raises(Unavailable, match="have not cosigned this"):
             await view.check_letters([(2, LETTERS[0])])
         await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         await view.check_letters([(2, LETTERS[0])])
@@ -200,7 +200,7 @@ def test_what_no_witness_has_seen_is_awaited(tmp_path: Path, monkeypatch: Any) -
     async def work(scene: Scene) -> None:
         view = scene.view(scene.board, 1)
         monkeypatch.setattr(view, "follow", empty)
-        with pytest.raises(Unavailable, match="have not seen this"):
+        with pytest.raises(Unavailable, match="have not cosigned this"):
             await view.entry(CROWD[0].group, CROWD[0].keys.address)
 
     run(tmp_path, work)
@@ -363,5 +363,5 @@ def test_a_client_cannot_demand_more_witnesses_than_it_names() -> None:
     assert some.demanded == 2
     assert some.demanding(1).demanded == 1
     for wrong in (0, 3):
-        with pytest.raises(Misuse, match="you name 2 witnesses"):
+        with pytest.raises(Misuse, match="must be from 1 to 2"):
             some.demanding(wrong)
