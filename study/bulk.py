@@ -5,7 +5,7 @@ here, and none changes the law of a report. Where the coin says "any codeword", 
 looked at, so that gradient is not computed either. Which codewords are nearest is found in single
 precision, and asked again of the product's exact keys where that is too close to tell. Only the
 sum of the read reports is made, because reading is linear. So quick a sampler tells by its time how
-the coins fell: it is for simulations. tests/test_study_bulk.py holds all three against the product.
+the coins fell: it is for simulations. study/tests/test_bulk.py holds all three against the product.
 """
 
 from collections.abc import Callable, Iterator

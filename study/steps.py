@@ -36,7 +36,7 @@ STEPS: Final = (
 KNOWING: Final = ("prior, no report", "prior", "prior, expected cost")
 EPSILON: Final = 1.0
 CANDIDATES: Final = 5
-# As `coatcheck.simulation.settling` has it; tests/test_study_places.py holds the two together.
+# As `coatcheck.simulation.settling` has it; study/tests/test_places.py holds the two together.
 ASKS: Final = (3, 2)
 CELL: Final = 2 / 80
 _KNOWN: Final = 10_000  # check-ins that a public prior has, none of them of the crowd
