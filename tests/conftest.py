@@ -61,7 +61,7 @@ _UNITS: set[str] = set()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that is skipped on CI: everything that it needs is there."""
+    """Fail a test that is skipped on CI, where everything it needs is installed."""
     report = yield
     if report.skipped and os.environ.get("CI") and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
@@ -72,7 +72,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(scope="session", autouse=True)
 def warm() -> Iterator[None]:
-    """Services start from a process that has loaded the libraries of others."""
+    """Provide a process that has loaded the third-party libraries, to start services from."""
     patch, plain = pytest.MonkeyPatch(), Cluster.launch
     # Only on Linux can children of others be adopted.
     started = Warm(plain) if sys.platform == "linux" else None
@@ -93,7 +93,7 @@ def warm() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Give services that all tests of a worker share: each opens rounds of its own, none is killed.
+    """Provide services that all tests of a worker share: each opens new rounds, none is killed.
 
     One shuffler, a server, a board, a witness and a relay.
     """
@@ -105,7 +105,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL of the tests' own."""
+    """Provide a PostgreSQL cluster for the tests."""
     # Not in pytest's folder, which every other session of pytest closes to the user postgres.
     with tempfile.TemporaryDirectory(prefix="coatcheck-pg-", ignore_cleanup_errors=True) as folder:
         started = Postgres(Path(folder))
@@ -126,7 +126,7 @@ def database(request: pytest.FixtureRequest) -> Postgres | None:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, built by its own build back end."""
+    """Provide the wheel of this tree, built by its build backend."""
     folder = tmp_path_factory.mktemp("wheel")
     build = "import hatchling.build as back, sys; print(back.build_wheel(sys.argv[1]))"
     done = subprocess.run(  # noqa: S603 - our own interpreter and code

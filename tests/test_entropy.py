@@ -41,7 +41,7 @@ def test_single_integers_of_any_length_are_uniform() -> None:
     assert {entropy.integer(1) for _ in range(5)} == {0}
 
 
-def test_coins_fall_as_told() -> None:
+def test_coins_have_their_stated_chance() -> None:
     """A coin with heads of 2^64 falls heads always, with 0 never, and with 1/8 one in eight."""
     entropy = seeded(8)
     assert entropy.coins(1 << 64, 100).all()

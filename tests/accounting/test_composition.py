@@ -181,7 +181,7 @@ def test_an_unbounded_loss_says_so() -> None:
     assert one.epsilon(one.infinite / 2) == math.inf
 
 
-def test_mistakes_get_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Different grids, no rounds, impossible shares and a missing extra are errors."""
     one = one_round()
     with pytest.raises(Misuse, match="do not add up"):

@@ -141,7 +141,7 @@ def test_guarantee_reads_as_a_sentence() -> None:
         ({"method": "variation-ratio"}, "must be one of"),
     ],
 )
-def test_wrong_input_gets_a_sentence(change: dict[str, float], told: str) -> None:
+def test_wrong_input_is_misuse(change: dict[str, float], told: str) -> None:
     """A meaningless request gets an error with the remedy, for amplify and calibrate alike."""
     request = {"crowd": 100, "delta": 1e-6} | change
     with pytest.raises(Misuse, match=told):
@@ -151,7 +151,7 @@ def test_wrong_input_gets_a_sentence(change: dict[str, float], told: str) -> Non
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, "1", None])
-def test_wrong_epsilon_gets_a_sentence(epsilon: float) -> None:
+def test_wrong_epsilon_is_misuse(epsilon: float) -> None:
     """A promise, local budget or curve point with an invalid ε is refused."""
     with pytest.raises(Misuse, match="positive epsilon"):
         calibrate(epsilon=epsilon, crowd=100, delta=1e-6)

@@ -185,7 +185,7 @@ def test_omitted_fields_of_an_entry_have_safe_defaults(tmp_path: Path) -> None:
     assert spent[0] == spent[1] == 2.0
 
 
-def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
+def test_mistakes_are_errors(tmp_path: Path) -> None:
     """No file and no limit, another limit, and a round without a name are errors."""
     with pytest.raises(Misuse, match="no ledger"):
         Ledger.open(tmp_path / "none")

@@ -132,7 +132,7 @@ def test_an_error_out_of_reach_is_refused() -> None:
         epsilon_for(1e-9, tiny, domain=LABELS, goal="mean")
 
 
-def test_mistakes_get_a_sentence() -> None:
+def test_mistakes_are_errors() -> None:
     """What cannot be planned for many rounds says so."""
     group = {"all": Group(LINE, 3_000, corrupted=5)}
     with pytest.raises(Misuse, match="sampling='coins'"):

@@ -173,7 +173,7 @@ def test_categories_products_and_balls_can_be_planned() -> None:
     assert plan({"all": Group(ball, 1000)}, epsilon=1.0, delta=1e-6)["all"].best.error < 3.0
 
 
-def test_mistakes_get_a_sentence() -> None:
+def test_mistakes_are_errors() -> None:
     """No group, an impossible expectation, an unknown goal, a group that is not there."""
     with pytest.raises(Misuse, match="at least one group"):
         plan({}, epsilon=1.0, delta=1e-6)

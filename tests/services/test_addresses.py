@@ -58,7 +58,7 @@ class _Somebody(HttpClient):
         return document(self.public)
 
 
-def test_a_server_drafts_no_terms_with_the_address_of_somebody_else(tmp_path: Path) -> None:
+def test_a_server_drafts_no_terms_with_a_foreign_address(tmp_path: Path) -> None:
     """A role whose address differs from the settings is not put into terms."""
     Cluster(tmp_path, stores={"server": "memory:"})
     service: Any = build("server", tmp_path / "server.toml")

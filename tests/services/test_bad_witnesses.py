@@ -140,7 +140,7 @@ def test_a_witness_that_lies_spoils_no_note(lie: str, tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_a_silent_witness_delays_nobody_who_does_not_demand_it(
+def test_a_silent_witness_delays_only_clients_that_demand_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other cosignatures are shown while one is awaited, also under later checkpoints."""
@@ -178,7 +178,7 @@ def test_a_silent_witness_delays_nobody_who_does_not_demand_it(
     run(tmp_path, work)
 
 
-def test_a_witness_of_somebody_else_is_named_with_its_key(tmp_path: Path) -> None:
+def test_a_witness_of_another_operator_is_named_with_its_key(tmp_path: Path) -> None:
     """C2SP publishes no addresses for witness keys: the settings name the key."""
 
     async def work(scene: Scene) -> None:

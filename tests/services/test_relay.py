@@ -229,7 +229,7 @@ def test_the_relay_has_one_answer_for_each_fault(scene: Scene) -> None:
     run(whole)
 
 
-def test_the_relay_gives_everybody_the_same_keys(
+def test_the_relay_gives_all_clients_the_same_keys(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The relay fetches keys once, and again when the gateway says that it has others."""

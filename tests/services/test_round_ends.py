@@ -262,7 +262,7 @@ def test_clocks_that_step_do_not_keep_a_round_from_its_end(tmp_path: Path, seed:
     asyncio.run(whole())
 
 
-def test_terms_that_not_everybody_signs_lapse(tmp_path: Path) -> None:
+def test_terms_without_all_signatures_lapse(tmp_path: Path) -> None:
     """Nobody could join, so there is nothing to end; the server stops asking for signatures."""
 
     async def whole() -> None:

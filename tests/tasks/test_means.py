@@ -54,7 +54,7 @@ def test_no_more_than_a_part_is_read_at_once() -> None:
     assert found.shared == pytest.approx(np.asarray(made.estimate(reports)).mean(axis=0))
 
 
-def test_nobody_and_no_number() -> None:
+def test_an_empty_group_and_no_number() -> None:
     """The mean of an empty group is zero; an estimate that is no number is refused."""
     told = mean_of(
         learning(3), np.empty((0, 1), dtype=np.int64), lambda part: np.repeat(part, 3, axis=1)

@@ -117,7 +117,7 @@ def _ended(reason: int, *, who: int, signer: int) -> bytes:
 
 
 def _ends(empty: dict[str, object]) -> list[Case]:
-    """Rounds that were given up, and headings that break their own numbers."""
+    """Return vectors of abandoned rounds and of headings with invalid counts."""
     round_, sign = kinds.the_round(), pairs(SERVER).signing.sign
 
     def refused(reason: int, *tallies: Tally) -> str:
@@ -125,7 +125,7 @@ def _ends(empty: dict[str, object]) -> list[Case]:
         none = Bulletin.compose([[], []], REFUSED, round_.digest, *counts, reason=reason)
         return none.signed(sign).encode().hex()
 
-    given_up = {**empty, "outcome": 3}
+    abandoned = {**empty, "outcome": 3}
     few = _ended(FEW_REPORTS, who=0, signer=SHUFFLER).hex()
     late = _ended(LATE, who=255, signer=SERVER).hex()
     task = _ended(TASK, who=255, signer=SERVER).hex()
@@ -134,15 +134,15 @@ def _ends(empty: dict[str, object]) -> list[Case]:
     short = Bulletin.compose(bad, ANSWERED, round_.digest, (Tally(0), Tally(0)), (bytes(32),))
     enough = (Tally(9), Tally(9))
     return [
-        case("a shuffler gave up", "bulletin", few, fields={**given_up, "who": 0}),
-        case("few traps", "bulletin", traps, fields={**given_up, "reason": 2, "who": 0}),
-        case("no batch came", "bulletin", late, fields={**given_up, "reason": 4}),
+        case("a shuffler gave up", "bulletin", few, fields={**abandoned, "who": 0}),
+        case("few traps", "bulletin", traps, fields={**abandoned, "reason": 2, "who": 0}),
+        case("no batch came", "bulletin", late, fields={**abandoned, "reason": 4}),
         case("the task", "bulletin", refused(3, *enough), fields={**empty, "reason": 3}),
         case(
             "abandoned for the task",
             "bulletin",
             task,
-            fields={**given_up, "reason": 3, "flawless": False},
+            fields={**abandoned, "reason": 3, "flawless": False},
         ),
         case(
             "answered below the minimum",

@@ -251,7 +251,7 @@ def _logged(case: Case) -> Case:
 
 
 def _watched(case: Case) -> Case:
-    """Read a note as somebody who demands witnesses; each is named by its keys."""
+    """Verify a note for a client that demands witnesses, named by their keys."""
     witnesses = [frozenset(map(bytes.fromhex, keys)) for keys in case["witnesses"]]
     point = follow_watched(
         bytes.fromhex(case["input"]),

@@ -17,7 +17,7 @@ from vectors.writing import case, flip, seal, wrong
 
 
 def report(number: int, group: int) -> bytes:
-    """Write somebody's report."""
+    """Return the bytes of a person's report."""
     note = bytes(kinds.the_round().terms.groups[group].note_size)
     return encode_report(
         kinds.the_round(),
@@ -29,13 +29,13 @@ def report(number: int, group: int) -> bytes:
 
 
 def item(number: int, group: int) -> bytes:
-    """Seal somebody's report to the server."""
+    """Seal a person's report to the server."""
     bound = binding(Purpose.REPORT, digest=kinds.the_round().digest, group=group)
     return seal(report(number, group), to=SERVER, bound=bound, number=100 + number)
 
 
 def upload(number: int, group: int) -> bytes:
-    """Wrap somebody's report for the shuffler."""
+    """Wrap a person's report for the shuffler."""
     digest, name = kinds.the_round().digest, bytes([number]) * 16
     bound = binding(Purpose.LAYER, digest=digest, group=group, upload=name)
     body = seal(item(number, group), to=SHUFFLER, bound=bound, number=150 + number)

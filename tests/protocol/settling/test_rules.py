@@ -1,4 +1,4 @@
-"""The rules of settling that decide who is paired, one by one, and which letters count."""
+"""The rules of settling for pairing, one by one, and which letters count."""
 
 import pytest
 from msgspec.structs import replace

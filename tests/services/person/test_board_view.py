@@ -225,7 +225,7 @@ def test_a_writer_sees_the_letter_in_the_log(scene: Scene) -> None:
         asyncio.run(scene.session().write(b"again", to=to))
 
 
-def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
+def test_an_answer_without_a_place_is_reported(scene: Scene) -> None:
     """The client reports a board that accepts a letter without a place in the log."""
 
     class Silent:

@@ -242,7 +242,7 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
     assert [list(partner.words.values()) for partner in partners] == [[b"0.6, 0.1"]] * len(partners)
 
 
-def test_terms_without_settling_are_told(local: Cluster) -> None:
+def test_terms_without_settling_are_refused(local: Cluster) -> None:
     """A round whose terms have no settling is refused before anything is written."""
     url = local.open_round(draft("plain", minimum=4), closes=1, expires=3600)
 

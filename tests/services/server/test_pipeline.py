@@ -45,7 +45,7 @@ def test_parts_give_the_bytes_of_the_whole(scene: Scene, monkeypatch: pytest.Mon
     assert len(end.parts) == 6 * 32
 
 
-def test_everybody_reads_their_answer(scene: Scene) -> None:
+def test_all_people_read_their_answers(scene: Scene) -> None:
     """With real seals all answers open; invalid reports are counted and harm nobody else."""
     bulletin = verify_bulletin(scene.keep(scene.make()), scene.small.round)
     assert [len(group) for group in bulletin.entries] == [11, 11]

@@ -57,7 +57,7 @@ def test_the_direction_comes_from_the_file_and_is_not_in_the_terms(tmp_path: Pat
         ("{}", 0o644, "other users can read"),
     ],
 )
-def test_a_wrong_file_is_told(tmp_path: Path, text: str, mode: int, sentence: str) -> None:
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, mode: int, sentence: str) -> None:
     """The error names the file, or the parameter that does not fit."""
     write(tmp_path, text, mode=mode)
     with pytest.raises((Misuse, Refused), match=sentence):

@@ -199,7 +199,7 @@ def test_a_signed_body_has_time_for_its_length(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("how", ["keep-alive", "close"])
-def test_an_answer_that_nobody_reads_is_dropped(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unread_answer_is_dropped(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stalled reader loses its connection, and the memory for its answer is freed."""
     monkeypatch.setattr(wire, "_SLOWEST", 1 << 30)
     body, answered = bytes(20_000_000), []

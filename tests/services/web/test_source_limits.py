@@ -250,7 +250,7 @@ def test_a_source_that_floods_delays_only_itself(local: Cluster) -> None:
 
 
 @pytest.mark.service
-def test_counts_for_everybody_are_coarse(local: Cluster) -> None:
+def test_public_counts_are_coarse(local: Cluster) -> None:
     """Only the operator reads /metrics and exact counts; others see a power of two."""
     headers = {"authorization": f"Bearer {local.token}"}
     for name in local.names:
