@@ -160,11 +160,11 @@ def test_amplify_inverts_calibrate_on_the_safe_side(
     """The local ε found for a promise keeps it and wastes at most a thousandth."""
     delta = 10**log_delta
     make = partial(minkowski, radius=0.4, dimension=2)
-    found = calibrate(make, epsilon=epsilon, crowd=crowd, delta=delta, method=method)
-    back = amplify(found.law, crowd=crowd, delta=delta, method=method)
+    calibrated = calibrate(make, epsilon=epsilon, crowd=crowd, delta=delta, method=method)
+    back = amplify(calibrated.law, crowd=crowd, delta=delta, method=method)
     assert back.epsilon <= epsilon * (1 + 1e-12)
-    assert found.local_epsilon >= epsilon * (1 - 1e-12)
-    more = amplify(make(found.local_epsilon * 1.001), crowd=crowd, delta=delta, method=method)
+    assert calibrated.local_epsilon >= epsilon * (1 - 1e-12)
+    more = amplify(make(calibrated.local_epsilon * 1.001), crowd=crowd, delta=delta, method=method)
     assert more.epsilon > epsilon
 
 
@@ -197,8 +197,8 @@ def test_a_billion_people(local: float) -> None:
         minkowski(local, radius=2.0, dimension=3, norm=2),
         OwnCoin(law=grid(local, cells=100), rate=0.3),
     ):
-        found = amplify(law, crowd=10**9, delta=1e-11)
-        assert 0 < found.epsilon < local
+        guarantee = amplify(law, crowd=10**9, delta=1e-11)
+        assert 0 < guarantee.epsilon < local
 
 
 def test_fuzz_of_six_hundred_cases() -> None:
@@ -217,8 +217,8 @@ def test_fuzz_of_six_hundred_cases() -> None:
         if rng.random() < 0.2:
             law = OwnCoin(law=known[rng.integers(4)], rate=float(rng.uniform(0.01, 1)))
         crowd = int(np.exp(rng.uniform(0, math.log(1e9))))
-        found = amplify(law, crowd=crowd, delta=float(10 ** rng.uniform(-15, -0.1)))
-        assert 0 <= found.epsilon <= local
+        guarantee = amplify(law, crowd=crowd, delta=float(10 ** rng.uniform(-15, -0.1)))
+        assert 0 <= guarantee.epsilon <= local
 
 
 STEPS: dict[str, tuple[Law, list[int]]] = {

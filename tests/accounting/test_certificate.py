@@ -86,9 +86,9 @@ def test_no_promise_is_above_what_it_says(seed: int) -> None:
     `COATCHECK_PROMISES=10000 python -m bench certificates` replays many more.
     """
     law, crowd, delta = any_promise(seed)
-    told = amplify(law, crowd=crowd, delta=delta)
+    guarantee = amplify(law, crowd=crowd, delta=delta)
     _, low, high = replayed(
-        *bounding_laws(law), size=crowd, epsilon=told.epsilon, decide=delta, both=False
+        *bounding_laws(law), size=crowd, epsilon=guarantee.epsilon, decide=delta, both=False
     )
     assert low <= delta
     assert high <= delta, (law, crowd)
@@ -97,24 +97,24 @@ def test_no_promise_is_above_what_it_says(seed: int) -> None:
 def test_what_calibrate_gives_is_certified() -> None:
     """The local ε that keeps a promise is confirmed by intervals."""
     for crowd in (300, 10_000, 10**7):
-        found = calibrate(lambda x: grid(x, cells=20), epsilon=0.7, crowd=crowd, delta=1e-8)
-        assert certify(found.law, size=crowd, epsilon=0.7, delta=1e-8).high == 0.7
+        calibrated = calibrate(lambda x: grid(x, cells=20), epsilon=0.7, crowd=crowd, delta=1e-8)
+        assert certify(calibrated.law, size=crowd, epsilon=0.7, delta=1e-8).high == 0.7
 
 
 def test_a_certificate_says_what_it_encloses() -> None:
     """The promise is the upper end, the lower end is close, and the sentence names both."""
-    told = amplify(AnyLdp(epsilon=4.0), crowd=10_000, delta=1e-6, certify=True)
-    found = told.certificate
+    guarantee = amplify(AnyLdp(epsilon=4.0), crowd=10_000, delta=1e-6, certify=True)
+    found = guarantee.certificate
     assert found is not None
-    assert found.high == told.epsilon
-    assert 0.9999 * told.epsilon < found.low < told.epsilon
+    assert found.high == guarantee.epsilon
+    assert 0.9999 * guarantee.epsilon < found.low < guarantee.epsilon
     assert 0.999e-6 < found.delta_low <= found.delta_high <= 1e-6
-    assert "in interval arithmetic" in str(told)
+    assert "in interval arithmetic" in str(guarantee)
     by_clones = amplify(
         AnyLdp(epsilon=4.0), crowd=10_000, delta=1e-6, method="clones-2021", certify=True
     ).certificate
     assert by_clones is not None
-    assert by_clones.low <= told.epsilon <= by_clones.high
+    assert by_clones.low <= guarantee.epsilon <= by_clones.high
 
 
 def test_a_false_promise_is_not_certified() -> None:

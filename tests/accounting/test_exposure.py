@@ -95,10 +95,10 @@ def test_a_crowd_of_a_thousand_can_be_worth_nothing() -> None:
 def test_a_promise_with_exposed_people_says_what_it_assumes() -> None:
     """Sentence, assumptions and JSON state it; without exposed people nothing is added."""
     law = grid(3.0, cells=9)
-    told = amplify(law, crowd=5000, exposed=30, delta=1e-6)
-    assert any("does not depend on what anybody reported" in text for text in told.assumptions)
-    assert "only the local ε = 3 is proven for certain" in told.caveat
-    assert str(told).endswith(told.caveat)
+    guarantee = amplify(law, crowd=5000, exposed=30, delta=1e-6)
+    assert any("does not depend on what anybody reported" in text for text in guarantee.assumptions)
+    assert "only the local ε = 3 is proven for certain" in guarantee.caveat
+    assert str(guarantee).endswith(guarantee.caveat)
     plain = amplify(law, crowd=5000, delta=1e-6)
     assert plain.caveat == ""
     assert not any("does not depend" in text for text in plain.assumptions)

@@ -30,9 +30,9 @@ def test_corruption_counts_against_the_crowd() -> None:
     law = minkowski(5.521, radius=0.386, dimension=2)
     known = {0: 1.0, 100: 1.013, 500: 1.072, 1000: 1.161, 2000: 1.433}
     for bad, epsilon in known.items():
-        found = amplify(law, crowd=10_000, corrupted=bad, exposed=bad, delta=1e-6)
-        assert found.anonymous == 10_000 - 2 * bad
-        assert found.epsilon == pytest.approx(epsilon, abs=2e-3)
+        guarantee = amplify(law, crowd=10_000, corrupted=bad, exposed=bad, delta=1e-6)
+        assert guarantee.anonymous == 10_000 - 2 * bad
+        assert guarantee.epsilon == pytest.approx(epsilon, abs=2e-3)
     assert anonymous(crowd=100, corrupted=3, exposed=4, lost=5) == 88
     assert exposed_by_matching(corrupted_elsewhere=7) == 7
     assert exposed_by_lists(corrupted=7, longest=20) == 140
@@ -40,9 +40,9 @@ def test_corruption_counts_against_the_crowd() -> None:
 
 def test_closed_form_says_when_it_does_not_apply() -> None:
     """Outside n >= 16 e^ε ln(2/δ) the paper's equation promises the local ε and no more."""
-    found = amplify(AnyLdp(epsilon=5.0), crowd=10_000, delta=1e-6, method="closed-form")
-    assert found.epsilon == 5.0
-    assert "adds nothing" in str(found)
+    guarantee = amplify(AnyLdp(epsilon=5.0), crowd=10_000, delta=1e-6, method="closed-form")
+    assert guarantee.epsilon == 5.0
+    assert "adds nothing" in str(guarantee)
     inside = amplify(AnyLdp(epsilon=3.0), crowd=10_000, delta=1e-6, method="closed-form")
     p = math.exp(3)
     printed = math.log(
@@ -65,8 +65,8 @@ def test_laws_at_their_ends_have_a_bound() -> None:
     sharp = minkowski(42.5, radius=1.5, dimension=8, norm=2)
     assert 0 < amplify(sharp, crowd=10**6, delta=1e-6).epsilon <= 42.5
     same = bounded(2.0, radius=1.0, dimension=2)
-    found = amplify(same, crowd=10, delta=1e-6, lower=True)
-    assert (found.epsilon, found.least) == (0.0, 0.0)
+    guarantee = amplify(same, crowd=10, delta=1e-6, lower=True)
+    assert (guarantee.epsilon, guarantee.least) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_wrong_epsilon_is_misuse(epsilon: float) -> None:
 
 def test_the_range_ends_with_a_sentence() -> None:
     """ε = 64 among 1e9 people at δ = 1e-15 has an answer; anything beyond is refused."""
-    found = amplify(AnyLdp(epsilon=64.0), crowd=10**9, delta=1e-15)
-    assert found.epsilon == 64.0
+    guarantee = amplify(AnyLdp(epsilon=64.0), crowd=10**9, delta=1e-15)
+    assert guarantee.epsilon == 64.0
     assert calibrate(epsilon=64.0, crowd=10**9, delta=1e-15).local_epsilon == 64.0
     for beyond in (64.0001, 800.0):
         with pytest.raises(Misuse, match="at most 64"):

@@ -170,8 +170,8 @@ def test_randomizers_state_the_laws_of_their_shapes() -> None:
     for dimension in (1, 2, 3):
         box = Box((-1.0,) * dimension, (1.0,) * dimension)
         for radius in (0.3, 0.8, 2.0):
-            made = MinkowskiResponse(domain=box, epsilon=3.0, radius=radius)
-            _agree(made.law, minkowski(3.0, radius=radius, dimension=dimension))
+            randomizer = MinkowskiResponse(domain=box, epsilon=3.0, radius=radius)
+            _agree(randomizer.law, minkowski(3.0, radius=radius, dimension=dimension))
             if radius < 1:
                 inside = BoundedResponse(domain=box, epsilon=3.0, radius=radius)
                 _agree(inside.law, bounded(3.0, radius=radius, dimension=dimension))

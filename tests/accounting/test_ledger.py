@@ -49,13 +49,13 @@ def test_what_is_left_fits(tmp_path: Path) -> None:
         book.spend(promise(), round_id="first")
         cost = share * book.left
         make = partial(minkowski, radius=0.6, dimension=2)
-        told = calibrate(make, epsilon=cost, crowd=2000, delta=1e-6)
+        calibrated = calibrate(make, epsilon=cost, crowd=2000, delta=1e-6)
         if taken:
-            book.spend(told, round_id="second")
+            book.spend(calibrated, round_id="second")
             assert book.left < 0.5
         else:
             with pytest.raises(Refused, match="above the limit"):
-                book.spend(told, round_id="second")
+                book.spend(calibrated, round_id="second")
 
 
 def test_a_round_that_was_refused_costs_its_local_epsilon(tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_an_entry_holds_the_rounds_data(tmp_path: Path) -> None:
     """Law, rate, hidden people, digest and key are entered as given and read back equal."""
     law = minkowski(3.0, radius=1.5, dimension=2, norm=2)
     coin = OwnCoin(law=law, rate=0.5)
-    told = amplify(coin, crowd=2000, corrupted=10, exposed=20, lost=30, delta=1e-6)
+    guarantee = amplify(coin, crowd=2000, corrupted=10, exposed=20, lost=30, delta=1e-6)
     Ledger.open(tmp_path / "mine", epsilon=4.0).spend(
-        told, round_id="r", digest=b"\x01", key=b"\x02", together=7
+        guarantee, round_id="r", digest=b"\x01", key=b"\x02", together=7
     )
     (entry,) = entries(tmp_path / "mine")
     assert entry == {
@@ -207,7 +207,9 @@ def test_an_entry_holds_the_rounds_data(tmp_path: Path) -> None:
         "traps": 0.0,
     }
     again = Ledger.open(tmp_path / "mine")
-    assert told.epsilon * (1 - 1e-9) <= again.spent == pytest.approx(first(told), rel=1e-9)
+    assert (
+        guarantee.epsilon * (1 - 1e-9) <= again.spent == pytest.approx(first(guarantee), rel=1e-9)
+    )
 
 
 def test_a_law_without_a_place_in_the_file_is_entered_as_any(tmp_path: Path) -> None:
@@ -227,13 +229,13 @@ def test_a_law_without_a_place_in_the_file_is_entered_as_any(tmp_path: Path) -> 
 def test_fields_are_charged_by_their_own_law(tmp_path: Path) -> None:
     """A report of several fields costs what its law costs, also after reopening the file."""
     fields = Fieldwise(laws=(grid(1.0, cells=10),) * 3 + (grid(1.0, cells=5),))
-    told = amplify(fields, crowd=10_000, delta=1e-6)
-    Ledger.open(tmp_path / "mine", epsilon=3.0).spend(told, round_id="fields")
+    guarantee = amplify(fields, crowd=10_000, delta=1e-6)
+    Ledger.open(tmp_path / "mine", epsilon=3.0).spend(guarantee, round_id="fields")
     (entry,) = entries(tmp_path / "mine")
     assert entry["kind"] == "fieldwise"
     assert len(cast("list[object]", entry["fields"])) == 4
     again = Ledger.open(tmp_path / "mine").spent
-    assert told.epsilon * (1 - 1e-9) <= again <= 1.02 * first(told)
+    assert guarantee.epsilon * (1 - 1e-9) <= again <= 1.02 * first(guarantee)
     assert again < 0.3 * amplify(AnyLdp(epsilon=4.0), crowd=10_000, delta=1e-6).epsilon
 
 

@@ -105,11 +105,11 @@ def test_no_crowd_on_a_line_exceeds_the_law(name: str, epsilon: float) -> None:
 @pytest.mark.parametrize("epsilon", BUDGETS)
 def test_no_crowd_in_the_plane_exceeds_the_law(epsilon: float) -> None:
     """The same for the disc, with values on its edge, inside it and off the line of the two."""
-    made = PlanarLaplace(domain=DISC, epsilon=epsilon)
-    table = gathered(disc(made, [(1.0, 0.0), (0.5, 0.5), (0.0, -0.8), (-1.0, 0.0)]), 4)
+    randomizer = PlanarLaplace(domain=DISC, epsilon=epsilon)
+    table = gathered(disc(randomizer, [(1.0, 0.0), (0.5, 0.5), (0.0, -0.8), (-1.0, 0.0)]), 4)
     for share in (0.1, 0.4, 0.8):
         truth = worst_delta(table, 3, share * epsilon)
-        assert truth <= at(made.law, 3, share * epsilon) * (1 + 1e-3)
+        assert truth <= at(randomizer.law, 3, share * epsilon) * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("kind", [PrivUnit, PrivUnitG, PrivHS])

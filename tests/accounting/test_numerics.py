@@ -35,7 +35,7 @@ def test_a_root_was_seen_to_be_good(good: float, bad: float) -> None:
     def excess(x: float, /, *, fine: bool) -> float:
         return sign * (x * x - 2) + (0.0 if fine else 0.01)
 
-    found = root(excess, good=good, bad=bad, start=1.0)
-    assert -1e-5 <= excess(found, fine=True) <= 0
+    crossing = root(excess, good=good, bad=bad, start=1.0)
+    assert -1e-5 <= excess(crossing, fine=True) <= 0
     assert root(lambda _, /, *, fine: -1.0 - fine, good=good, bad=bad, start=1.0) == bad
     assert root(lambda _, /, *, fine: 1.0 + fine, good=good, bad=bad, start=1.0) == good

@@ -178,8 +178,8 @@ def test_fields_that_are_not_understood_are_charged_as_any() -> None:
     box = Box((-1.0,), (1.0,))
     inside = BoundedResponse(domain=box, epsilon=1.0, radius=0.5)
     parts = {"a": Laplace(domain=box, epsilon=1.0), "b": inside}
-    made = FieldwiseResponse(domain=Product({"a": box, "b": box}), parts=parts)
-    assert made.law == AnyLdp(epsilon=made.epsilon_spent)
+    randomizer = FieldwiseResponse(domain=Product({"a": box, "b": box}), parts=parts)
+    assert randomizer.law == AnyLdp(epsilon=randomizer.epsilon_spent)
     many = Fieldwise(laws=tuple(grid(0.1 + 0.01 * i, cells=5 + i) for i in range(9)))
     assert pair(many) == pair(AnyLdp(epsilon=many.epsilon))
     # A cap of more than half of the reports, for which nothing is left by rounding.
@@ -206,11 +206,13 @@ def test_a_single_field_is_its_mechanism(crowd: int) -> None:
 def test_fields_of_their_own_cost_less(fields: int, epsilon: float, known: float) -> None:
     """Several 10-ary fields are far from the worst mechanism of their sum (.41, .41 and .55)."""
     law = Fieldwise(laws=(grid(epsilon, cells=10),) * fields)
-    found = amplify(law, crowd=10_000, delta=1e-6)
-    assert found.epsilon <= known
-    assert found.epsilon < 0.5 * amplify(law, crowd=10_000, delta=1e-6, method="generic").epsilon
+    guarantee = amplify(law, crowd=10_000, delta=1e-6)
+    assert guarantee.epsilon <= known
+    assert (
+        guarantee.epsilon < 0.5 * amplify(law, crowd=10_000, delta=1e-6, method="generic").epsilon
+    )
     silent = amplify(OwnCoin(law=law, rate=0.5), crowd=10_000, delta=1e-6)
-    assert silent.epsilon < found.epsilon
+    assert silent.epsilon < guarantee.epsilon
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -283,15 +285,15 @@ def test_no_lower_bound_is_claimed_where_none_is_known(
     """On an l2 lattice the part apart is overstated, so "no proof can go below" would be false."""
     ball = kind(domain=Ball(radius=1.0, p=2, dimension=2), epsilon=4.0, radius=0.9)
     for law in (ball.law, OwnCoin(law=ball.law, rate=0.5)):
-        told = amplify(law, crowd=1000, delta=1e-6, lower=True)
-        assert told.least is None
-        assert "no proof" not in str(told)
+        guarantee = amplify(law, crowd=1000, delta=1e-6, lower=True)
+        assert guarantee.least is None
+        assert "no proof" not in str(guarantee)
         assert attainable_delta(law, size=1000, epsilon=0.1) == 0.0
     cube = kind(domain=Ball(radius=1.0, dimension=2, p=math.inf), epsilon=4.0, radius=0.9)
-    told = amplify(cube.law, crowd=1000, delta=1e-6, lower=True)
-    assert told.least is not None
-    assert 0.7 * told.epsilon < told.least <= told.epsilon
-    assert "no proof can go below" in str(told)
+    guarantee = amplify(cube.law, crowd=1000, delta=1e-6, lower=True)
+    assert guarantee.least is not None
+    assert 0.7 * guarantee.epsilon < guarantee.least <= guarantee.epsilon
+    assert "no proof can go below" in str(guarantee)
 
 
 def any_range(seed: int) -> tuple[Pair, int, float]:
@@ -353,5 +355,5 @@ def test_a_large_promise_is_no_flip_to_nothing() -> None:
     for local in (10.0, 20.0, 40.0):
         near = local * (1 - 1e-12)
         assert at(AnyLdp(epsilon=local), 1000, near) > 0
-        found = amplify(AnyLdp(epsilon=local), crowd=2, delta=1e-9)
-        assert at(AnyLdp(epsilon=local), 2, found.epsilon) <= 1e-9
+        guarantee = amplify(AnyLdp(epsilon=local), crowd=2, delta=1e-9)
+        assert at(AnyLdp(epsilon=local), 2, guarantee.epsilon) <= 1e-9

@@ -307,12 +307,12 @@ def test_trap_delta_is_a_part_of_delta_in_a_cascade_only(hops: int, chance: floa
 
 def test_a_ledger_counts_a_miscount_as_a_report_seen_alone(tmp_path: Path) -> None:
     """The chance is added where the tails are; one that is too large leaves the local ε."""
-    told = amplify(SQUARE.law, crowd=5000, delta=1e-6)
+    guarantee = amplify(SQUARE.law, crowd=5000, delta=1e-6)
     spent = []
     for chance in (0.0, 1e-9, 1e-5):
         book = Ledger.open(tmp_path / f"{chance}", epsilon=6.0)
         for number in range(3):
-            risky = told.with_traps(chance, delta=1e-6)
+            risky = guarantee.with_traps(chance, delta=1e-6)
             book.spend(risky, round_id=str(number), digest=bytes([number]))
         spent.append(book.spent)
     assert spent[0] < spent[1] < spent[2] == pytest.approx(6.0)

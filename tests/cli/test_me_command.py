@@ -63,9 +63,9 @@ def test_the_profile_fills_in_options(home: Path, monkeypatch: pytest.MonkeyPatc
     given = defaults()["take-part"]
     assert (given["epsilon"], given["relay"]) == (1.0, "http://127.0.0.1:8")
     assert [text.partition("=")[0] for text in given["trust"]] == ["server", "shuffler", "board"]
-    asked = typed("take-part", URL, "--group", "riders", "--value", "1,2", "--wait", "0")
-    assert asked.exit_code == 1
-    assert "127.0.0.1:8" in asked.stderr  # the relay is away, and nobody else is asked
+    result = typed("take-part", URL, "--group", "riders", "--value", "1,2", "--wait", "0")
+    assert result.exit_code == 1
+    assert "127.0.0.1:8" in result.stderr  # the relay is away, and nobody else is asked
     assert ticket_of(URL, None).parent == home / "tickets"
     assert ticket_of(URL + "/", None) == ticket_of(URL, None)
     shown = json.loads(typed("me", "show", "--json").stdout)
@@ -90,9 +90,9 @@ def test_a_mistake_changes_nothing(home: Path, words: list[str], told: str) -> N
     """One error says what to do."""
     typed("me", "begin", "--epsilon", "3")
     before = (home / "profile.json").read_bytes()
-    found = typed(*words)
-    assert found.exit_code == 2
-    assert told in found.stderr
+    result = typed(*words)
+    assert result.exit_code == 2
+    assert told in result.stderr
     assert (home / "profile.json").read_bytes() == before
 
 

@@ -219,16 +219,16 @@ def test_mistakes_are_errors(arguments: list[str], told: str) -> None:
 
 def test_commands_account_for_the_lattice() -> None:
     """The ε of the command holds for the randomizer of a round, whose caps are a little larger."""
-    made = BoundedResponse(domain=Box((-1.0, -1.0), (1.0, 1.0)), epsilon=10.0, radius=0.002)
+    randomizer = BoundedResponse(domain=Box((-1.0, -1.0), (1.0, 1.0)), epsilon=10.0, radius=0.002)
     caps = ("--mechanism", "bounded", "--radius", "0.002", "--crowd", "1e5", "--delta", "1e-7")
     found = json.loads(run("amplify", "--local-epsilon", "10", *caps, "--lower", "--json").stdout)
-    assert attainable_delta(made.law, size=100_000, epsilon=found["epsilon"]) <= 1e-7
+    assert attainable_delta(randomizer.law, size=100_000, epsilon=found["epsilon"]) <= 1e-7
     # The law of the continuous mechanism claimed less than some data set reaches.
-    claim = amplify(bounded(10.0, radius=made.radius, dimension=2), crowd=100_000, delta=1e-7)
-    assert attainable_delta(made.law, size=100_000, epsilon=claim.epsilon) == pytest.approx(
+    claim = amplify(bounded(10.0, radius=randomizer.radius, dimension=2), crowd=100_000, delta=1e-7)
+    assert attainable_delta(randomizer.law, size=100_000, epsilon=claim.epsilon) == pytest.approx(
         1.00647e-7, 1e-5
     )
     assert claim.epsilon < found["least"] <= found["epsilon"]
     back = json.loads(run("calibrate", "--epsilon", "1", *caps, "--json").stdout)
-    again = replace(made, epsilon=back["local_epsilon"])
+    again = replace(randomizer, epsilon=back["local_epsilon"])
     assert amplify(again.law, crowd=100_000, delta=1e-7).epsilon <= 1

@@ -25,10 +25,10 @@ SIX = Box((-1,) * 6, (1,) * 6)
 def squared(row: dict[str, float], domain: Box, goal: Goal = "unbiased") -> float:
     """Plan one group for a cell of the table and give the squared error."""
     crowd = int(row["crowd"])
-    found = plan(
+    planned = plan(
         {"all": Group(domain, crowd)}, epsilon=row["epsilon"], delta=0.01 / crowd, goal=goal
     )
-    best = found["all"].best
+    best = planned["all"].best
     assert best.guarantee.epsilon <= row["epsilon"] * (1 + 1e-12)
     return best.error**2
 
@@ -95,10 +95,10 @@ def test_corruption_of_the_other_group_counts() -> None:
     """With a matching, the riders lose their corrupted and the partners of corrupted taxis."""
     groups = {"riders": Group(SQUARE, 1000, corrupted=10), "taxis": Group(SQUARE, 800, corrupted=5)}
     task = LeastCostMatching(groups=("riders", "taxis"))
-    found = plan(groups, epsilon=1.0, delta=1e-6, goal="unbiased", task=task)
-    assert found["riders"].best.guarantee.anonymous == 1000 - 10 - 5
-    assert found["taxis"].best.guarantee.anonymous == 800 - 5 - 10
-    assert found["riders"].best.error < found["taxis"].best.error
+    planned = plan(groups, epsilon=1.0, delta=1e-6, goal="unbiased", task=task)
+    assert planned["riders"].best.guarantee.anonymous == 1000 - 10 - 5
+    assert planned["taxis"].best.guarantee.anonymous == 800 - 5 - 10
+    assert planned["riders"].best.error < planned["taxis"].best.error
     with pytest.raises(Misuse, match="must name the groups of the task"):
         plan({"taxis": groups["taxis"]}, epsilon=1.0, delta=1e-6, task=task)
 
@@ -107,31 +107,31 @@ def test_lists_of_neighbours_count_in_full() -> None:
     """With capped lists, each corrupted person exposes as many people as an answer names."""
     task = Neighbours(radius=0.2, limit=12)
     groups = {"people": Group(SQUARE, 2000, corrupted=10)}
-    found = plan(groups, epsilon=1.0, delta=1e-6, goal="unbiased", task=task)
-    assert found["people"].best.guarantee.anonymous == 2000 - 10 - 10 * 12
+    planned = plan(groups, epsilon=1.0, delta=1e-6, goal="unbiased", task=task)
+    assert planned["people"].best.guarantee.anonymous == 2000 - 10 - 10 * 12
 
 
 def test_a_plan_turns_into_terms() -> None:
     """The group part of the terms rebuilds the randomizer, which keeps the promise it states."""
-    found = plan(
+    planned = plan(
         {"all": Group(SQUARE, 2000, corrupted=20)}, epsilon=0.8, delta=1e-6, goal="unbiased"
     )
-    (group,) = json.loads(json.dumps([one.params() for one in found.groups]))
-    made = from_params(group["randomizer"])
-    kept = amplify(made.law, crowd=group["minimum"], corrupted=20, delta=1e-6)
-    assert kept.epsilon <= 0.8
+    (group,) = json.loads(json.dumps([one.params() for one in planned.groups]))
+    randomizer = from_params(group["randomizer"])
+    guarantee = amplify(randomizer.law, crowd=group["minimum"], corrupted=20, delta=1e-6)
+    assert guarantee.epsilon <= 0.8
     assert group["decode"] == "unbiased"
     assert (group["corrupted"], group["delta"]) == (20, 1e-6)
 
 
 def test_lost_and_expected_people_are_stated() -> None:
     """ε rises as people are lost and falls as more come, and the text states both."""
-    found = plan({"all": Group(SQUARE, 2000, 5000)}, epsilon=1.0, delta=1e-6, goal="unbiased")
-    group = found["all"]
+    planned = plan({"all": Group(SQUARE, 2000, 5000)}, epsilon=1.0, delta=1e-6, goal="unbiased")
+    group = planned["all"]
     assert list(group.fading.values()) == sorted(group.fading.values())
     assert 1.0 < group.fading[0.1] < 1.2
     assert group.expected.epsilon < 0.8
-    told = str(found)
+    told = str(planned)
     for word in (
         "minkowski",
         "local ε",
@@ -145,8 +145,8 @@ def test_lost_and_expected_people_are_stated() -> None:
 
 def test_saturation_gives_a_warning() -> None:
     """Near saturation one percent of lost people costs much, and the plan warns."""
-    found = plan({"all": Group(SQUARE, 10_000)}, epsilon=3.0, delta=1e-6, goal="unbiased")
-    assert any("saturation" in warning for warning in found["all"].warnings)
+    planned = plan({"all": Group(SQUARE, 10_000)}, epsilon=3.0, delta=1e-6, goal="unbiased")
+    assert any("saturation" in warning for warning in planned["all"].warnings)
     calm = plan({"all": Group(SQUARE, 10_000)}, epsilon=0.5, delta=1e-6, goal="unbiased")
     assert not calm["all"].warnings
 
@@ -164,9 +164,9 @@ def test_a_plan_without_reports_says_so() -> None:
 def test_categories_products_and_balls_can_be_planned() -> None:
     """Labels get k-ary response, a product one budget for all fields, a ball exact caps."""
     labels = Categories(("a", "b", "c"))
-    found = plan({"all": Group(labels, 1000)}, epsilon=1.0, delta=1e-6)
-    assert found["all"].best.randomizer.name == "grid"
-    assert "wrong labels" in str(found)
+    planned = plan({"all": Group(labels, 1000)}, epsilon=1.0, delta=1e-6)
+    assert planned["all"].best.randomizer.name == "grid"
+    assert "wrong labels" in str(planned)
     both = Product({"where": SQUARE, "what": labels})
     assert "where" in str(plan({"all": Group(both, 1000)}, epsilon=1.0, delta=1e-6))
     ball = Ball(radius=3.0, p=2, dimension=2)
@@ -181,9 +181,9 @@ def test_mistakes_are_errors() -> None:
         Group(SQUARE, 100, 50)
     with pytest.raises(Misuse, match="goal"):
         plan({"all": Group(SQUARE, 100)}, epsilon=1.0, delta=1e-6, goal="best")  # type: ignore[arg-type]
-    found = plan({"all": Group(SQUARE, 100)}, epsilon=1.0, delta=1e-6, goal="unbiased")
+    planned = plan({"all": Group(SQUARE, 100)}, epsilon=1.0, delta=1e-6, goal="unbiased")
     with pytest.raises(Misuse, match="no group"):
-        found["some"]
+        planned["some"]
 
 
 def test_a_choice_with_computed_errors_becomes_a_design() -> None:

@@ -116,8 +116,8 @@ def test_a_tuned_plan_predicts_its_loss() -> None:
     """
     task, seed = MaximumMatching(radius=0.4), 1
     groups = {name: Group(SQUARE, crowd=120) for name in task.groups}
-    found = plan(groups, epsilon=3.0, delta=1e-4, goal="task", task=task, entropy=seeded(seed))
-    design = found["users"].best
+    planned = plan(groups, epsilon=3.0, delta=1e-4, goal="task", task=task, entropy=seeded(seed))
+    design = planned["users"].best
     assert design.standard_error is not None
     even = Prior.even(SQUARE)
     lost, entropy = [], seeded(100 + seed)
@@ -127,9 +127,9 @@ def test_a_tuned_plan_predicts_its_loss() -> None:
             group.best.randomizer.estimate(
                 group.best.randomizer.randomize(places, entropy), group.best.how
             )
-            for group, places in zip(found, truth, strict=True)
+            for group, places in zip(planned, truth, strict=True)
         ]
         lost.append(1 - task.score(truth, estimates=seen).value)
     error = math.hypot(design.standard_error, float(np.std(lost)) / math.sqrt(len(lost)))
     assert abs(np.mean(lost) - design.error) < 4 * error
-    assert "±" in str(found)
+    assert "±" in str(planned)

@@ -152,13 +152,13 @@ def test_lifted_densities_have_mass_one_and_the_promised_ratio(make: Make) -> No
 
 def test_bhowmicks_conditions_leave_budget_unspent() -> None:
     """The two sufficient conditions spend less than ε, and `epsilon_spent` says how much."""
-    made = PrivUnit(domain=SQUARE, epsilon=5, conditions="bhowmick")
-    above, below = made._levels
-    share = made._share_above(made.threshold)
+    randomizer = PrivUnit(domain=SQUARE, epsilon=5, conditions="bhowmick")
+    above, below = randomizer._levels
+    share = randomizer._share_above(randomizer.threshold)
     assert above * share + below * (1 - share) == pytest.approx(1, abs=1e-9)
-    assert 4 < math.log(above / below) == pytest.approx(made.epsilon_spent)
-    assert made.epsilon_spent < 4.8
-    assert made.law.epsilon == made.epsilon_spent
+    assert 4 < math.log(above / below) == pytest.approx(randomizer.epsilon_spent)
+    assert randomizer.epsilon_spent < 4.8
+    assert randomizer.law.epsilon == randomizer.epsilon_spent
 
 
 @pytest.mark.parametrize("epsilon", some_slow([2, 0.5, 6], every=3))

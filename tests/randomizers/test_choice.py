@@ -71,10 +71,12 @@ def test_the_unbiased_goal_gives_an_unbiased_estimate() -> None:
 @pytest.mark.parametrize("cells", [(2, 1), (1, 2), (3, 2)])
 def test_the_worst_place_is_found_on_uneven_grids(cells: tuple[int, int]) -> None:
     """Axes that are cut differently have different worst places: all four are drawn here."""
-    made = GridResponse(domain=SQUARE, epsilon=0.5, cells=cells, decode="raw")
+    randomizer = GridResponse(domain=SQUARE, epsilon=0.5, cells=cells, decode="raw")
     places = np.repeat([(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.5, 1.0)], 50_000, axis=0)
-    misses = np.linalg.norm(made.estimate(made.randomize(places, seeded(3))) - places, axis=1)
-    assert made.worst_error() >= misses.reshape(4, -1).mean(axis=1).max() * 0.997
+    misses = np.linalg.norm(
+        randomizer.estimate(randomizer.randomize(places, seeded(3))) - places, axis=1
+    )
+    assert randomizer.worst_error() >= misses.reshape(4, -1).mean(axis=1).max() * 0.997
 
 
 def test_searched_radii_beat_their_neighbors() -> None:

@@ -41,37 +41,37 @@ def clusters(size: int, *, seed: int = 1) -> Floats:
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 5.0])
 def test_every_probability(domain: Box | Ball, epsilon: float) -> None:
     """Masses sum to one exactly, no ratio is above e^ε, and `density` is the same number."""
-    made = CodebookResponse(domain=domain, epsilon=epsilon, points=SOME)
+    randomizer = CodebookResponse(domain=domain, epsilon=epsilon, points=SOME)
     points = points_of(domain)
-    table = [[made.mass((y,), point) for y in range(4)] for point in points]
+    table = [[randomizer.mass((y,), point) for y in range(4)] for point in points]
     assert all(sum(row) == 1 for row in table)
     for column in zip(*table, strict=True):
         assert 1 < max(column) / min(column) <= exp_below(epsilon)
-    assert made.mass((4,), points[0]) == made.mass((-1,), points[0]) == 0
+    assert randomizer.mass((4,), points[0]) == randomizer.mass((-1,), points[0]) == 0
     for y in range(-1, 5):
         reports = np.full((len(points), 1), y)
         expected = [float(row[y]) if 0 <= y < 4 else 0.0 for row in table]
-        found = made.density(reports, np.array(points, dtype=np.int64))
+        found = randomizer.density(reports, np.array(points, dtype=np.int64))
         assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_one_point_says_nothing() -> None:
     """A codebook of one point costs nothing."""
-    made = CodebookResponse(domain=TINY, epsilon=3.0, points=((1, 1),))
-    assert (made.epsilon_spent, made.total_variation, made.law.apart) == (0, 0, 0)
-    assert made.mass((0,), (0, 0)) == 1
+    randomizer = CodebookResponse(domain=TINY, epsilon=3.0, points=((1, 1),))
+    assert (randomizer.epsilon_spent, randomizer.total_variation, randomizer.law.apart) == (0, 0, 0)
+    assert randomizer.mass((0,), (0, 0)) == 1
 
 
 def test_cells_are_nearest_points_in_integers() -> None:
     """Distances by Python's integers, ties by index, axes by their weights."""
     for weights in ((1, 1), (256, 7)):
-        made = CodebookResponse(domain=TINY, epsilon=60.0, points=SOME, weights=weights)
+        randomizer = CodebookResponse(domain=TINY, epsilon=60.0, points=SOME, weights=weights)
         for point in points_of(TINY):
             squares = [
                 sum(w * (i - p) ** 2 for w, i, p in zip(weights, point, place, strict=True))
                 for place in SOME
             ]
-            drawn = made.respond_one(point, seeded(1))
+            drawn = randomizer.respond_one(point, seeded(1))
             assert drawn == (squares.index(min(squares)),)
 
 
@@ -80,9 +80,9 @@ def test_the_largest_lattice_does_not_overflow() -> None:
     half = 1 << 23
     box = Box((-1.0,) * 16, (1.0,) * 16, steps=2 * half)
     points = ((half,) * 16, (-half,) * 16, (half, *(-half,) * 15))
-    made = CodebookResponse(domain=box, epsilon=60.0, points=points)
+    randomizer = CodebookResponse(domain=box, epsilon=60.0, points=points)
     for index, point in enumerate(points):
-        assert made.respond_one(point, seeded(1)) == (index,)
+        assert randomizer.respond_one(point, seeded(1)) == (index,)
     wide = Box((0.0,) * 17, (1.0,) * 17)
     with pytest.raises(Misuse, match="at most 16 dimensions"):
         CodebookResponse(domain=wide, epsilon=1.0, points=((0,) * 17, (1,) * 17))
@@ -90,9 +90,9 @@ def test_the_largest_lattice_does_not_overflow() -> None:
 
 def test_draws_follow_the_masses() -> None:
     """Chi-square over every report of one value; false alarm 1e-6, the seed is fixed."""
-    made = CodebookResponse(domain=TINY, epsilon=1.0, points=SOME)
-    drawn = made.respond(np.tile([[2, 0]], (40_000, 1)), seeded(4))[:, 0]
-    expected = [float(made.mass((y,), (2, 0))) * len(drawn) for y in range(4)]
+    randomizer = CodebookResponse(domain=TINY, epsilon=1.0, points=SOME)
+    drawn = randomizer.respond(np.tile([[2, 0]], (40_000, 1)), seeded(4))[:, 0]
+    expected = [float(randomizer.mass((y,), (2, 0))) * len(drawn) for y in range(4)]
     assert stats.chisquare(np.bincount(drawn, minlength=4), expected).pvalue > 1e-6
 
 
@@ -126,10 +126,10 @@ def test_invalid_codebooks_are_refused(change: dict[str, Any], words: str) -> No
 
 def test_reports_out_of_range_are_refused() -> None:
     """There is no point behind such a report."""
-    made = CodebookResponse(domain=TINY, epsilon=1.0, points=SOME)
+    randomizer = CodebookResponse(domain=TINY, epsilon=1.0, points=SOME)
     for wrong in (-1, 4):
         with pytest.raises(Misuse, match="from 0 to 3"):
-            made.estimate(np.array([[wrong]]))
+            randomizer.estimate(np.array([[wrong]]))
 
 
 def test_points_are_placed_where_people_are() -> None:
@@ -193,16 +193,16 @@ def test_the_worst_error_is_not_below_the_truth(domain: Box | Ball) -> None:
     d, half = domain.dimension, domain.steps // 2
     draw = np.random.default_rng(4).integers(-(half // 2), half // 2 + 1, (7, d))
     points = tuple(sorted(tuple(row) for row in draw.tolist()))
-    made = CodebookResponse(domain=domain, epsilon=2.0, points=points)
+    randomizer = CodebookResponse(domain=domain, epsilon=2.0, points=points)
     grid = np.array(list(itertools.product(np.linspace(-1, 1, 61), repeat=d)))
     inside = domain.from_unit(grid[np.linalg.norm(grid, ord=domain.p, axis=1) <= 1])
-    told = made.worst_error()
-    seen = max(made.expected_error(places=place[None]) for place in inside)
+    told = randomizer.worst_error()
+    seen = max(randomizer.expected_error(places=place[None]) for place in inside)
     assert seen <= told * (1 + 1e-3)
     assert told <= seen * 1.1
 
 
 def test_the_law_is_that_of_a_grid_with_as_many_cells() -> None:
     """So the same crowd gives the same central ε."""
-    made = CodebookResponse(domain=TINY, epsilon=2.0, points=SOME)
-    assert made.law == GridResponse(domain=TINY, epsilon=2.0, cells=(2, 2)).law
+    randomizer = CodebookResponse(domain=TINY, epsilon=2.0, points=SOME)
+    assert randomizer.law == GridResponse(domain=TINY, epsilon=2.0, cells=(2, 2)).law

@@ -96,16 +96,18 @@ def test_a_coin_stands_before_the_whole_report() -> None:
 def test_a_round_with_coins_from_plan_to_answer() -> None:
     """The plan drafts it; all hide each other, the mean is of the reports, all are answered."""
     people = 120
-    made = plan({"people": Group(BALL, people)}, epsilon=4.0, delta=1e-4, goal="unbiased", rate=0.5)
-    assert isinstance(made["people"].randomizer, CoinResponse)
+    planned = plan(
+        {"people": Group(BALL, people)}, epsilon=4.0, delta=1e-4, goal="unbiased", rate=0.5
+    )
+    assert isinstance(planned["people"].randomizer, CoinResponse)
     task = Learning(dimension=8, share_mean=True).judged_by(np.eye(8)[0])
-    outcome = simulate(made, [gradients(people)], task=task, entropy=5)
+    outcome = simulate(planned, [gradients(people)], task=task, entropy=5)
     assert outcome.tallies[0].kept == people
     assert outcome.guarantees[0].epsilon <= 4.0 * (1 + 1e-9)
     (reports,) = view(outcome, "server").reports
-    who, said = spoken_reports(made["people"].randomizer, reports)
+    who, said = spoken_reports(planned["people"].randomizer, reports)
     assert 0 < len(who) < people
-    mean = without_coin(made["people"].randomizer).estimate(said).mean(axis=0)
+    mean = without_coin(planned["people"].randomizer).estimate(said).mean(axis=0)
     assert np.allclose(outcome.answers[0][0].shared, mean)
     assert all(answer.shared == outcome.answers[0][0].shared for answer in outcome.answers[0])
     assert sum(bool(row[0]) for row in outcome.values(0)) == len(who)

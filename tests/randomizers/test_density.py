@@ -189,16 +189,18 @@ def test_forward_and_backward_are_the_matrix(name: str) -> None:
 def test_labels() -> None:
     """On categories the likeliest label is read, so a rare one is believed seldom."""
     labels = Categories(("tea", "coffee", "water", "juice"))
-    made = GridResponse(domain=labels, epsilon=1.0)
+    randomizer = GridResponse(domain=labels, epsilon=1.0)
     values = ["tea"] * 8_000 + ["coffee"] * 1_500 + ["water"] * 300 + ["juice"] * 200
-    reports = made.randomize(values, seeded(1))
+    reports = randomizer.randomize(values, seeded(1))
     plainly, learned = (
-        float((made.estimate(reports, how) != np.array(values)).mean())
-        for how in (plain(made), "learned")
+        float((randomizer.estimate(reports, how) != np.array(values)).mean())
+        for how in (plain(randomizer), "learned")
     )
     assert learned < 0.21
     assert plainly > 0.5
-    assert (labels.values(numbers(made, reports, "learned").astype(int)) == "tea").mean() > 0.9
+    assert (
+        labels.values(numbers(randomizer, reports, "learned").astype(int)) == "tea"
+    ).mean() > 0.9
 
 
 def test_products_learn_field_by_field() -> None:
@@ -206,16 +208,16 @@ def test_products_learn_field_by_field() -> None:
     drinks = Categories(("tea", "coffee"))
     parts = {"place": MADE["square, bounded"], "drink": GridResponse(domain=drinks, epsilon=2.0)}
     domain = Product({"place": SQUARE, "drink": drinks})
-    made = FieldwiseResponse(domain=domain, parts=parts)
+    randomizer = FieldwiseResponse(domain=domain, parts=parts)
     values = {"place": clustered(SQUARE, 3_000), "drink": ["tea"] * 2_900 + ["coffee"] * 100}
-    reports = made.randomize(values, seeded(2))
-    found = made.estimate(reports, "learned")
-    alone = made.parts["place"].estimate(made.split_reports(reports)[0], "learned")
+    reports = randomizer.randomize(values, seeded(2))
+    found = randomizer.estimate(reports, "learned")
+    alone = randomizer.parts["place"].estimate(randomizer.split_reports(reports)[0], "learned")
     assert (found["place"] == alone).all()
-    plainly = made.estimate(reports)
+    plainly = randomizer.estimate(reports)
     errors = [misses(one["place"], values["place"]).mean() for one in (found, plainly)]  # type: ignore[arg-type]
     assert errors[0] < errors[1]
-    rows = numbers(made, reports, "learned")
+    rows = numbers(randomizer, reports, "learned")
     assert (rows[:, :2] == found["place"]).all()
     assert (np.array(["tea", "coffee"])[rows[:, 2].astype(int)] == found["drink"]).all()
 
@@ -249,11 +251,11 @@ def test_impossible_reports_are_refused() -> None:
 
 def test_a_mechanism_may_have_it_as_its_own_decode() -> None:
     """`decode="learned"` survives the parameters and is what `estimate` then does."""
-    made = BoundedResponse(domain=SQUARE, epsilon=2.0, radius=0.4, decode="learned")
-    assert from_params(made.params()) == made
-    reports = made.randomize(clustered(SQUARE, 2_000), seeded(1))
-    assert (made.estimate(reports) == made.estimate(reports, "learned")).all()
-    assert made.expected_error() == made.expected_error("median")
+    randomizer = BoundedResponse(domain=SQUARE, epsilon=2.0, radius=0.4, decode="learned")
+    assert from_params(randomizer.params()) == randomizer
+    reports = randomizer.randomize(clustered(SQUARE, 2_000), seeded(1))
+    assert (randomizer.estimate(reports) == randomizer.estimate(reports, "learned")).all()
+    assert randomizer.expected_error() == randomizer.expected_error("median")
 
 
 def test_the_geometric_median() -> None:
@@ -271,9 +273,9 @@ def test_the_geometric_median() -> None:
 
 def test_a_grid_of_a_few_large_cells_is_read_plainly() -> None:
     """Its reports tell too little of where people are, whatever the crowd; a prior still helps."""
-    made = GridResponse(domain=SQUARE, epsilon=3.0, cells=(2, 2))
+    randomizer = GridResponse(domain=SQUARE, epsilon=3.0, cells=(2, 2))
     values = clustered(SQUARE, 4_000)
-    reports = made.randomize(values, seeded(8))
-    assert "cells" in decode_batch(made, reports).words
-    assert (made.estimate(reports, "learned") == made.estimate(reports, "median")).all()
-    assert decode_batch(made, reports, prior=Prior.from_points(values)).places is not None
+    reports = randomizer.randomize(values, seeded(8))
+    assert "cells" in decode_batch(randomizer, reports).words
+    assert (randomizer.estimate(reports, "learned") == randomizer.estimate(reports, "median")).all()
+    assert decode_batch(randomizer, reports, prior=Prior.from_points(values)).places is not None

@@ -69,8 +69,8 @@ def test_a_cap_is_read_in_its_usual_way_unless_another_is_named() -> None:
     """The way to read is settled when a mechanism is made, and a wrong one is refused there."""
     assert MinkowskiResponse(domain=SQUARE, epsilon=1, radius=0.5).decode == "project"
     assert BoundedResponse(domain=SQUARE, epsilon=1, radius=0.5).decode == "raw"
-    made = MinkowskiResponse(domain=SQUARE, epsilon=1, radius=0.5, decode="unbiased")
-    assert made.decode == "unbiased"
+    randomizer = MinkowskiResponse(domain=SQUARE, epsilon=1, radius=0.5, decode="unbiased")
+    assert randomizer.decode == "unbiased"
     with pytest.raises(Misuse, match="are decoded by"):
         BoundedResponse(domain=SQUARE, epsilon=1, radius=0.5, decode="project")
 
@@ -226,10 +226,10 @@ def test_the_median_is_that_of_where_the_value_can_have_been(kind: Any, reach: i
 def test_a_cap_as_large_as_the_domain_says_nothing() -> None:
     """Bounded response of radius 1 reports the same for all values, and predicts that error."""
     for domain in (LINE, DISC):
-        made = BoundedResponse(domain=domain, epsilon=3.0, radius=1.0)
-        assert made.total_variation == 0
-        assert made.law.apart == 0
-        assert made.expected_error("raw") > 0.5
+        randomizer = BoundedResponse(domain=domain, epsilon=3.0, radius=1.0)
+        assert randomizer.total_variation == 0
+        assert randomizer.law.apart == 0
+        assert randomizer.expected_error("raw") > 0.5
 
 
 # -- grids
@@ -251,9 +251,13 @@ def test_the_most_cells() -> None:
 
 def test_one_cell_costs_nothing() -> None:
     """A grid of one cell says nothing: no ε, no distance between two people, one cap for all."""
-    made = GridResponse(domain=LINE, epsilon=2.0, cells=(1,))
-    assert (made.epsilon_spent, made.total_variation, made.report_bits) == (0.0, 0.0, 0)
-    assert made.law == TwoLevel(epsilon=0.0, cap=1.0, apart=0.0, kernel=1.0)
+    randomizer = GridResponse(domain=LINE, epsilon=2.0, cells=(1,))
+    assert (randomizer.epsilon_spent, randomizer.total_variation, randomizer.report_bits) == (
+        0.0,
+        0.0,
+        0,
+    )
+    assert randomizer.law == TwoLevel(epsilon=0.0, cap=1.0, apart=0.0, kernel=1.0)
     two = GridResponse(domain=LINE, epsilon=2.0, cells=(2,))
     assert two.total_variation == two.mixing == pytest.approx(math.tanh(1.0))
     blanket = Fraction(TOSSES - two.heads, 2 * TOSSES)
@@ -293,12 +297,14 @@ def test_cells_of_the_outermost_points(made: GridResponse, last: Any, wrong: Any
 
 def test_every_lattice_point_lies_in_the_cell_of_its_place() -> None:
     """Cells share the lattice evenly: sizes differ by at most one point per axis."""
-    made = GridResponse(domain=LINE, epsilon=1, cells=(5,))
-    cells = [made._cell_of((i,))[0] for i in range(-8, 9)]
+    randomizer = GridResponse(domain=LINE, epsilon=1, cells=(5,))
+    cells = [randomizer._cell_of((i,))[0] for i in range(-8, 9)]
     assert cells == sorted(cells)
     sizes = [cells.count(cell) for cell in range(5)]
     assert max(sizes) - min(sizes) <= 1
-    assert made.estimate(np.array([[0], [2], [4]]), "raw").ravel() == pytest.approx([-0.8, 0, 0.8])
+    assert randomizer.estimate(np.array([[0], [2], [4]]), "raw").ravel() == pytest.approx(
+        [-0.8, 0, 0.8]
+    )
 
 
 @pytest.mark.parametrize("heads", [0, 1 << 64], ids=["far", "near"])
@@ -317,13 +323,13 @@ def test_the_work_is_the_same_on_both_sides_of_the_coin(
         calls.append(f"draw {reach}")
         return draw(self, reach, entropy)
 
-    made = BoundedResponse(
+    randomizer = BoundedResponse(
         domain=Ball(radius=1.0, p=2, dimension=3, steps=64), epsilon=1.0, radius=0.5
     )
-    made.__dict__["heads"] = heads  # where the cached property keeps it
+    randomizer.__dict__["heads"] = heads  # where the cached property keeps it
     monkeypatch.setattr(BoundedResponse, "_center_one", counted_center)
     monkeypatch.setattr(LatticeBall, "sample_one", counted_draw)
-    made.respond_one((20, -3, 11), seeded(1))
+    randomizer.respond_one((20, -3, 11), seeded(1))
     assert sorted(calls) == ["center", "draw 16", "draw 32"]
 
 

@@ -142,23 +142,23 @@ def test_the_number_of_close_points_is_checked(closest: object) -> None:
 @pytest.mark.parametrize(("epsilon", "limit"), [(0.5, 16.1), (1.0, 4.05), (3.0, 0.336)])
 def test_unbiased_errors_on_a_line(epsilon: float, limit: float) -> None:
     """The worst variance is near the linear program's: 16.01, 4.005 and 0.3043."""
-    found = choose(epsilon=epsilon, domain=Box((-1.0,), (1.0,)), goal="unbiased", exact=True)
-    assert found.error**2 <= limit
+    choice = choose(epsilon=epsilon, domain=Box((-1.0,), (1.0,)), goal="unbiased", exact=True)
+    assert choice.error**2 <= limit
 
 
 @pytest.mark.parametrize(("epsilon", "radius"), [(0.5, 1.0), (3.0, 0.5), (2.0, 0.2), (1.0, 0.37)])
 def test_stairs_are_unbiased_and_predicted(epsilon: float, radius: float) -> None:
     """Every mean is the value itself, and the errors, summed report by report, are as stated."""
     line = Box((-1.0,), (1.0,), steps=4_000)
-    made = MinkowskiResponse(domain=line, epsilon=epsilon, radius=radius, decode="unbiased")
-    reports = np.arange(made.low[0], made.high[0] + 1)[:, None]
-    estimates, squares = made.estimate(reports)[:, 0], []
+    randomizer = MinkowskiResponse(domain=line, epsilon=epsilon, radius=radius, decode="unbiased")
+    reports = np.arange(randomizer.low[0], randomizer.high[0] + 1)[:, None]
+    estimates, squares = randomizer.estimate(reports)[:, 0], []
     points = np.arange(-2_000, 2_001, 25)
     for point in points:
-        chances = made.density(reports, np.full_like(reports, point))
+        chances = randomizer.density(reports, np.full_like(reports, point))
         assert chances @ estimates == pytest.approx(point / 2_000, abs=1e-12)
         squares.append(chances @ (estimates - point / 2_000) ** 2)
-        told = made.squared_error(np.array([point / 2_000]))
+        told = randomizer.squared_error(np.array([point / 2_000]))
         assert squares[-1] == pytest.approx(told, rel=4e-3)
-    assert max(squares) == pytest.approx(made.worst_error(power=2), rel=4e-3)
-    assert np.mean(squares) == pytest.approx(made.expected_error(power=2), rel=1e-2)
+    assert max(squares) == pytest.approx(randomizer.worst_error(power=2), rel=4e-3)
+    assert np.mean(squares) == pytest.approx(randomizer.expected_error(power=2), rel=1e-2)

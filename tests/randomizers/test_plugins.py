@@ -115,10 +115,10 @@ def test_our_own_codebook_passes() -> None:
     """The tests are those that our mechanisms pass, such as one with several close points."""
     line = Box((0.0,), (5.0,), steps=8)
     points = ((-4,), (-2,), (0,), (3,))
-    made = CodebookResponse(domain=line, epsilon=1.5, points=points, closest=2)
+    randomizer = CodebookResponse(domain=line, epsilon=1.5, points=points, closest=2)
     for test in (*testing.COUNTED, testing.budgets, testing.reports, testing.estimates):
-        assert testing.wrong(test, made) == ""
-    assert math.isclose(made.epsilon, 1.5)
+        assert testing.wrong(test, randomizer) == ""
+    assert math.isclose(randomizer.epsilon, 1.5)
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -47,29 +47,29 @@ def test_it_is_bayes_rule_in_fractions(randomizer: Randomizer) -> None:
 
 def test_separate_priors_decode_as_a_shared_one() -> None:
     """(n, m, d) with the same places for all is (m, d), however the work is cut."""
-    made = tuned(MinkowskiResponse, domain=Box((-1, -1), (1, 1)), epsilon=3.0)
-    reports = made.randomize(np.zeros((5_000, 2)), seeded(1))
+    randomizer = tuned(MinkowskiResponse, domain=Box((-1, -1), (1, 1)), epsilon=3.0)
+    reports = randomizer.randomize(np.zeros((5_000, 2)), seeded(1))
     own = np.broadcast_to(PLACES, (5_000, *PLACES.shape))
-    shared = posterior_mean(made, reports, prior=PLACES)
-    assert (posterior_mean(made, reports, prior=own) == shared).all()
+    shared = posterior_mean(randomizer, reports, prior=PLACES)
+    assert (posterior_mean(randomizer, reports, prior=own) == shared).all()
     many = np.tile(PLACES, (2_000, 1))
-    assert posterior_mean(made, reports[:40], prior=many) == pytest.approx(shared[:40])
-    assert posterior_mean(made, reports[:0], prior=PLACES).shape == (0, 2)
+    assert posterior_mean(randomizer, reports[:40], prior=many) == pytest.approx(shared[:40])
+    assert posterior_mean(randomizer, reports[:0], prior=PLACES).shape == (0, 2)
 
 
 def test_invalid_input_is_refused() -> None:
     """Shapes, categories, places outside and impossible reports get different errors."""
-    made = MinkowskiResponse(domain=TINY, epsilon=1.0, radius=0.5)
-    reports = made.randomize(PLACES, seeded(1))
+    randomizer = MinkowskiResponse(domain=TINY, epsilon=1.0, radius=0.5)
+    reports = randomizer.randomize(PLACES, seeded(1))
     for prior in (PLACES[:, :1], PLACES[:0], PLACES[None], PLACES[0]):
         with pytest.raises(Misuse, match=r"a prior must have the shape \(m, 2\)"):
-            posterior_mean(made, reports, prior=prior)
+            posterior_mean(randomizer, reports, prior=prior)
     with pytest.raises(Misuse, match="outside"):
-        posterior_mean(made, reports, prior=2 * PLACES)
+        posterior_mean(randomizer, reports, prior=2 * PLACES)
     with pytest.raises(Misuse, match="reports must have the shape"):
-        posterior_mean(made, reports[:, :1], prior=PLACES)
+        posterior_mean(randomizer, reports[:, :1], prior=PLACES)
     with pytest.raises(Misuse, match="some reports are impossible"):
-        posterior_mean(made, reports + 100, prior=PLACES)
+        posterior_mean(randomizer, reports + 100, prior=PLACES)
     kinds = GridResponse(domain=Categories(("a", "b")), epsilon=1.0)
     with pytest.raises(Misuse, match="a Box or a Ball"):
         posterior_mean(kinds, kinds.randomize(["a"], seeded(1)), prior=PLACES)

@@ -74,16 +74,16 @@ def test_files(tmp_path: Path) -> None:
 
 def test_learned_from_earlier_rounds() -> None:
     """Noisy reports of earlier rounds make a prior that later rounds gain by."""
-    made = BoundedResponse(domain=CITY, epsilon=3.0, radius=0.35)
-    earlier = [(made, made.randomize(town(3_000, seed=n), seeded(n))) for n in (2, 3)]
+    randomizer = BoundedResponse(domain=CITY, epsilon=3.0, radius=0.35)
+    earlier = [(randomizer, randomizer.randomize(town(3_000, seed=n), seeded(n))) for n in (2, 3)]
     prior = Prior.learned_from(earlier)
     assert prior.source == "6,000 earlier reports"
     values = town(60, seed=4)
-    reports = made.randomize(values, seeded(4))
-    with_it = misses(CITY, made.estimate(reports, "learned", prior=prior), values).mean()
-    assert with_it < 0.8 * misses(CITY, made.estimate(reports, "median"), values).mean()
+    reports = randomizer.randomize(values, seeded(4))
+    with_it = misses(CITY, randomizer.estimate(reports, "learned", prior=prior), values).mean()
+    assert with_it < 0.8 * misses(CITY, randomizer.estimate(reports, "median"), values).mean()
     with pytest.raises(Misuse, match="too few reports"):
-        Prior.learned_from([(made, earlier[0][1][:5])])
+        Prior.learned_from([(randomizer, earlier[0][1][:5])])
     other = BoundedResponse(domain=SQUARE, epsilon=3.0, radius=0.35)
     with pytest.raises(Misuse, match="different domains"):
         Prior.learned_from([earlier[0], (other, other.randomize([(0.5, 0.5)] * 400, seeded(1)))])
@@ -102,8 +102,8 @@ def test_labels() -> None:
     drinks = Categories(("tea", "coffee"))
     prior = Prior.from_points(["tea", "tea", "tea", "coffee"])
     assert prior.on(Cells.of(drinks, most=9)).tolist() == [0.75, 0.25]
-    made = GridResponse(domain=drinks, epsilon=0.5)
-    assert made.estimate(np.array([[1]]), "learned", prior=prior).tolist() == ["tea"]
+    randomizer = GridResponse(domain=drinks, epsilon=0.5)
+    assert randomizer.estimate(np.array([[1]]), "learned", prior=prior).tolist() == ["tea"]
     assert report_free(drinks, prior=prior) == pytest.approx(0.25)
     with pytest.raises(Misuse, match="does not fit"):
         PUBLIC.on(Cells.of(drinks, most=9))
@@ -174,9 +174,9 @@ def test_a_prior_of_another_city() -> None:
         choose(epsilon=1.0, domain=CITY, prior=far)
     with pytest.raises(Misuse, match="coordinates"):
         choose(epsilon=1.0, domain=Box((0.0,), (1.0,)), prior=far)
-    made = BoundedResponse(domain=CITY, epsilon=3.0, radius=0.35)
+    randomizer = BoundedResponse(domain=CITY, epsilon=3.0, radius=0.35)
     with pytest.raises(Misuse, match="none of the prior's places"):
-        made.estimate(np.zeros((9, 2), dtype=np.int64), "learned", prior=far)
+        randomizer.estimate(np.zeros((9, 2), dtype=np.int64), "learned", prior=far)
     with pytest.raises(Misuse, match="none of the prior's places"):
         CodebookResponse.placed(domain=CITY, epsilon=1.0, points=far)
 
@@ -204,8 +204,10 @@ def test_a_command_uses_nothing_of_a_bad_file(tmp_path: Path) -> None:
 def test_the_values_themselves_are_no_prior() -> None:
     """A simulation refuses a prior that holds the values, in whatever order."""
     values = town(40)
-    made = BoundedResponse(domain=CITY, epsilon=3.0, radius=0.35, decode="learned")
-    group = GroupPlan(name="people", randomizer=made, minimum=40, delta=1e-3, decode="learned")
+    randomizer = BoundedResponse(domain=CITY, epsilon=3.0, radius=0.35, decode="learned")
+    group = GroupPlan(
+        name="people", randomizer=randomizer, minimum=40, delta=1e-3, decode="learned"
+    )
     task = Download(groups=("people",))
     with pytest.raises(Misuse, match="the very values"):
         simulate([group], [values], task=task, prior=Prior.from_points(values[::-1]))
@@ -263,11 +265,11 @@ def test_plans_take_priors() -> None:
     """A plan says under which assumption its error holds, and the error is less with a prior."""
     groups = {"all": Group(CITY, crowd=5_000)}
     even = plan(groups, epsilon=1.0, delta=1e-6)
-    known = plan(groups, epsilon=1.0, delta=1e-6, prior={"all": PUBLIC})
-    assert known["all"].best.error < 0.8 * even["all"].best.error
-    assert "people as the prior says (3,000 places)" in str(known)
-    assert [one.worth_a_report for one in known["all"].designs] == [True, False]
-    assert known["all"].best.guarantee.epsilon <= 1.0
+    planned = plan(groups, epsilon=1.0, delta=1e-6, prior={"all": PUBLIC})
+    assert planned["all"].best.error < 0.8 * even["all"].best.error
+    assert "people as the prior says (3,000 places)" in str(planned)
+    assert [one.worth_a_report for one in planned["all"].designs] == [True, False]
+    assert planned["all"].best.guarantee.epsilon <= 1.0
     with pytest.raises(Misuse, match="`prior` must name groups"):
         plan(groups, epsilon=1.0, delta=1e-6, prior={"nobody": PUBLIC})
     with pytest.raises(Misuse, match="`prior` must be a Prior"):
@@ -279,8 +281,8 @@ def test_plans_for_a_task_draw_people_from_the_prior() -> None:
     """The goal task tries its rounds on people of the prior."""
     task = LeastCostMatching(groups=("riders", "drivers"))
     groups = {name: Group(CITY, crowd=60) for name in task.groups}
-    found = plan(groups, epsilon=4.0, delta=1e-3, goal="task", task=task, prior=PUBLIC)
-    assert found["riders"].best.error > 0
+    planned = plan(groups, epsilon=4.0, delta=1e-3, goal="task", task=task, prior=PUBLIC)
+    assert planned["riders"].best.error > 0
 
 
 @pytest.mark.world

@@ -40,30 +40,30 @@ def sphere(d: int, size: int, *, seed: int = 1) -> Any:
 @pytest.mark.parametrize(("epsilon", "closest"), [(0.3, 1), (1.0, 3), (4.0, 2), (4.0, 7)])
 def test_every_probability(domain: Ball, epsilon: float, closest: int) -> None:
     """Masses sum to one exactly, no ratio is above e^ε, and `density` is the same number."""
-    made = SphereResponse(domain=domain, epsilon=epsilon, size=8, closest=closest, turns=3)
+    randomizer = SphereResponse(domain=domain, epsilon=epsilon, size=8, closest=closest, turns=3)
     points = points_of(domain)
-    table = [[made.mass((y,), point) for y in range(24)] for point in points]
+    table = [[randomizer.mass((y,), point) for y in range(24)] for point in points]
     assert all(sum(row) == 1 for row in table)
     for column in zip(*table, strict=True):
         assert max(column) <= exp_below(epsilon) * min(column)
-    low = Fraction(TOSSES - made.heads, TOSSES * 8 * 3)
+    low = Fraction(TOSSES - randomizer.heads, TOSSES * 8 * 3)
     assert all(sum(mass > low for mass in row) == closest * 3 for row in table)
-    assert made.mass((24,), points[0]) == made.mass((-1,), points[0]) == 0
+    assert randomizer.mass((24,), points[0]) == randomizer.mass((-1,), points[0]) == 0
     pairs = list(itertools.product(range(len(points)), range(-1, 25)))
     rows = np.array([points[i] for i, _ in pairs], dtype=np.int64)
     reports = np.array([[y] for _, y in pairs])
     expected = [float(table[i][y]) if 0 <= y < 24 else 0.0 for i, y in pairs]
-    assert made.density(reports, rows) == pytest.approx(expected, rel=1e-12)
+    assert randomizer.density(reports, rows) == pytest.approx(expected, rel=1e-12)
 
 
 def test_draws_follow_the_masses() -> None:
     """Chi-square over every report of one value; false alarm 1e-6, the seed is fixed."""
-    made = SphereResponse(domain=DISC, epsilon=2.0, size=8, closest=3, turns=2)
-    drawn = made.respond(np.tile([[3, -1]], (60_000, 1)), seeded(4))[:, 0]
-    expected = [float(made.mass((y,), (3, -1))) * len(drawn) for y in range(16)]
+    randomizer = SphereResponse(domain=DISC, epsilon=2.0, size=8, closest=3, turns=2)
+    drawn = randomizer.respond(np.tile([[3, -1]], (60_000, 1)), seeded(4))[:, 0]
+    expected = [float(randomizer.mass((y,), (3, -1))) * len(drawn) for y in range(16)]
     assert stats.chisquare(np.bincount(drawn, minlength=16), expected).pvalue > 1e-6
-    alone = [made.respond_one((3, -1), seeded(s))[0] for s in range(4_000)]
-    expected = [float(made.mass((y,), (3, -1))) * len(alone) for y in range(16)]
+    alone = [randomizer.respond_one((3, -1), seeded(s))[0] for s in range(4_000)]
+    expected = [float(randomizer.mass((y,), (3, -1))) * len(alone) for y in range(16)]
     assert stats.chisquare(np.bincount(alone, minlength=16), expected).pvalue > 1e-6
 
 
@@ -120,17 +120,17 @@ def test_turning_back() -> None:
 def test_the_error_is_close_to_privunits(d: int, epsilon: float, most: float) -> None:
     """Predicted and drawn: the squared error at full length, beside PrivUnit's closed form."""
     ball = Ball(radius=2.0, p=2, dimension=d)
-    made = SphereResponse(domain=ball, epsilon=epsilon)
+    randomizer = SphereResponse(domain=ball, epsilon=epsilon)
     best = PrivUnit(domain=ball, epsilon=epsilon).squared_error(np.eye(d)[0])
-    assert 1 <= made.worst_error(power=2) / best < most
+    assert 1 <= randomizer.worst_error(power=2) / best < most
     values = 2 * sphere(d, 2_000)
-    estimates = made.estimate(made.randomize(values, seeded(2)))
+    estimates = randomizer.estimate(randomizer.randomize(values, seeded(2)))
     drawn = np.square(estimates - values).sum(axis=1)
     slack = 5 * drawn.std() / math.sqrt(len(drawn))
-    assert abs(drawn.mean() - made.worst_error(power=2)) < slack + 0.01 * best
+    assert abs(drawn.mean() - randomizer.worst_error(power=2)) < slack + 0.01 * best
     along = (estimates * values).sum(axis=1) / 4
     assert abs(along.mean() - 1) < 5 * along.std() / math.sqrt(len(along))
-    assert made.report_bits == 32
+    assert randomizer.report_bits == 32
 
 
 def test_turns_take_away_the_lean() -> None:
@@ -138,14 +138,16 @@ def test_turns_take_away_the_lean() -> None:
     ball = Ball(radius=1.0, p=2, dimension=16)
     value = sphere(16, 1)
     for turns in (1, 64):
-        made = SphereResponse(domain=ball, epsilon=6.0, size=256, closest=4, turns=turns)
-        estimates = made.estimate(made.randomize(np.repeat(value, 40_000, axis=0), seeded(3)))
+        randomizer = SphereResponse(domain=ball, epsilon=6.0, size=256, closest=4, turns=turns)
+        estimates = randomizer.estimate(
+            randomizer.randomize(np.repeat(value, 40_000, axis=0), seeded(3))
+        )
         off = np.linalg.norm(estimates.mean(axis=0) - value[0])
         noise = math.sqrt(estimates.var(axis=0).sum() / len(estimates))
-        assert made.lean / 2 - noise < off < 2 * made.lean + 2 * noise
-    assert noise < made.lean  # or nothing was measured
+        assert randomizer.lean / 2 - noise < off < 2 * randomizer.lean + 2 * noise
+    assert noise < randomizer.lean  # or nothing was measured
     one = SphereResponse(domain=ball, epsilon=6.0, size=256, closest=4, turns=1)
-    assert one.lean == pytest.approx(8 * made.lean)
+    assert one.lean == pytest.approx(8 * randomizer.lean)
 
 
 @pytest.mark.parametrize("value", ["even", "one coordinate", "short"])
@@ -157,26 +159,32 @@ def test_a_crowd_of_one_value_is_read_as_well_as_its_size_says(value: str) -> No
     sqrt(2 / 200) = 10 %; the room is 4.5 of them, and the seed is fixed.
     """
     d = 200
-    made = SphereResponse(domain=Ball(radius=1.0, p=2, dimension=d), epsilon=6.0)
+    randomizer = SphereResponse(domain=Ball(radius=1.0, p=2, dimension=d), epsilon=6.0)
     held = {
         "even": sphere(d, 1),
         "one coordinate": 0.999 * np.eye(d)[:1],
         "short": np.zeros((1, d)),
     }
-    estimates = made.estimate(made.randomize(np.repeat(held[value], 8_000, axis=0), seeded(5)))
+    estimates = randomizer.estimate(
+        randomizer.randomize(np.repeat(held[value], 8_000, axis=0), seeded(5))
+    )
     for n in (500, 2_000, 8_000):
         off = float(np.square(estimates[:n].mean(axis=0) - held[value]).sum())
-        assert off == pytest.approx(made.squared_error(held[value][0]) / n, rel=0.45)
-    few = replace(made, turns=64)
-    assert few.lean**2 > 2 * made.squared_error(held[value][0]) / 4_000 > 1e4 * made.lean**2
+        assert off == pytest.approx(randomizer.squared_error(held[value][0]) / n, rel=0.45)
+    few = replace(randomizer, turns=64)
+    assert (
+        few.lean**2
+        > 2 * randomizer.squared_error(held[value][0]) / 4_000
+        > 1e4 * randomizer.lean**2
+    )
 
 
 def test_five_thousand_dimensions() -> None:
     """A report of a large gradient; more than 5,000 dimensions are refused."""
     ball = Ball(radius=1.0, p=2, dimension=5_000)
-    made = SphereResponse(domain=ball, epsilon=8.0)
-    reports = made.randomize(sphere(5_000, 3), seeded(1))
-    assert made.estimate(reports).shape == (3, 5_000)
+    randomizer = SphereResponse(domain=ball, epsilon=8.0)
+    reports = randomizer.randomize(sphere(5_000, 3), seeded(1))
+    assert randomizer.estimate(reports).shape == (3, 5_000)
     with pytest.raises(Misuse, match="at most 5000 dimensions"):
         SphereResponse(domain=Ball(radius=1.0, p=2, dimension=5_001), epsilon=8.0)
 
@@ -208,16 +216,16 @@ def test_invalid_parameters_are_refused(change: dict[str, Any], words: str) -> N
 
 def test_reports_out_of_range_are_refused() -> None:
     """There is no codeword behind such a report."""
-    made = SphereResponse(domain=DISC, epsilon=1.0, size=16, closest=2, turns=4)
+    randomizer = SphereResponse(domain=DISC, epsilon=1.0, size=16, closest=2, turns=4)
     for wrong in (-1, 64):
         with pytest.raises(Misuse, match="from 0 to 63"):
-            made.estimate(np.array([[wrong]]))
+            randomizer.estimate(np.array([[wrong]]))
 
 
 def test_it_is_chosen_where_an_unbiased_exact_report_is_asked_for() -> None:
     """Above eight dimensions nothing else is exact on the l2 ball."""
-    found = choose(
+    choice = choose(
         epsilon=4.0, domain=Ball(radius=1.0, p=2, dimension=64), goal="unbiased", exact=True
     )
-    assert found.randomizer.name == "sphere"
-    assert found.error**2 == pytest.approx(27.3, rel=0.02)
+    assert choice.randomizer.name == "sphere"
+    assert choice.error**2 == pytest.approx(27.3, rel=0.02)

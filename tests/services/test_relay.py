@@ -84,8 +84,8 @@ def test_what_does_not_open_has_one_answer(scene: Scene) -> None:
         assert {json.loads(one.body)["type"] for one in told} == {OHTTP_KEY}
         assert len({one.body for one in told}) == 1
         for raw, status in ((good[:50], 400), (b"", 400), (bytes(SIZES[-1] + 1), 413)):
-            found = await ask(scene.board, "POST", GATEWAY_PATH, raw, SEALED)
-            assert found.status == status
+            response = await ask(scene.board, "POST", GATEWAY_PATH, raw, SEALED)
+            assert response.status == status
         plain = await ask(scene.board, "POST", GATEWAY_PATH, good, {"content-type": "text/plain"})
         assert plain.status == 400
 
@@ -129,8 +129,8 @@ def test_a_key_opens_nothing_after_its_signed_expiry(scene: Scene) -> None:
         for later, status in ((0.05 * period, 200), (0.05 * period, 400)):
             scene.now += later
             assert (scene.now < first.until) == (status == 200)
-            found = await ask(scene.board, "POST", GATEWAY_PATH, old.raw, SEALED)
-            assert found.status == status
+            response = await ask(scene.board, "POST", GATEWAY_PATH, old.raw, SEALED)
+            assert response.status == status
 
     run(whole)
 
@@ -209,17 +209,17 @@ def test_the_relay_has_one_answer_for_each_fault(scene: Scene) -> None:
             (where, good[:-1], SEALED, 400),
         ]
         for path, body, headers, status in cases:
-            found = await ask(scene.relay, "POST", path, body, headers)
-            assert found.status == status, path
+            response = await ask(scene.relay, "POST", path, body, headers)
+            assert response.status == status, path
         for strange in (
             HttpAnswer(200, {"content-type": "text/html"}, b"hello"),
             HttpAnswer(302, {"location": "http://elsewhere"}, b""),
             HttpAnswer(500, {}, b"secret words"),
         ):
             scene.answer = strange
-            found = await ask(scene.relay, "POST", where, good, SEALED)
-            assert found.status == 503
-            assert strange.body not in found.body or not strange.body
+            response = await ask(scene.relay, "POST", where, good, SEALED)
+            assert response.status == 503
+            assert strange.body not in response.body or not strange.body
         scene.away = True
         assert (await ask(scene.relay, "POST", where, good, SEALED)).status == 503
         scene.relay.settings = RelaySettings(name="relay", gateways=(BOARD,), waiting=1)

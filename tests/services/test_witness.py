@@ -342,10 +342,13 @@ def test_a_witness_answers_as_c2sp_says(tmp_path: Path) -> None:
             (bytes(1 << 17), 413),
         ]
         for body, status in steps:
-            found = await ask(witness, "POST", "/add-checkpoint", body)
-            assert found.status == status, body[:80]
+            response = await ask(witness, "POST", "/add-checkpoint", body)
+            assert response.status == status, body[:80]
             if status == 409:
-                assert (found.headers["content-type"], found.body) == ("text/x.tlog.size", b"2\n")
+                assert (response.headers["content-type"], response.body) == (
+                    "text/x.tlog.size",
+                    b"2\n",
+                )
         where = hashlib.sha256(KEY.name.encode()).hexdigest()
         last = Note.read((await ask(witness, "GET", f"/{where}/checkpoint")).body)
         assert set(last.signers([KEY, witness.note_key])) == {KEY, witness.note_key}

@@ -145,10 +145,10 @@ def test_a_plan_becomes_a_round_that_keeps_its_promise() -> None:
     """Each person's own computation finds the planned promise, or a better one."""
     square = SQUARE.domain
     asked = {name: Group(square, crowd=400, corrupted=5) for name in MATCHING.groups}
-    found = plan(asked, epsilon=1.0, delta=1e-5, task=MATCHING)
+    planned = plan(asked, epsilon=1.0, delta=1e-5, task=MATCHING)
     rng = np.random.default_rng(2)
     values = {name: rng.uniform(size=(400, 2)) for name in reversed(MATCHING.groups)}
-    outcome = simulate(found, values, entropy=2)
+    outcome = simulate(planned, values, entropy=2)
     assert outcome.task is MATCHING
     assert repr(outcome) == "Outcome(400 users, 400 workers; least-cost-matching)"
     for guarantee in outcome.guarantees:

@@ -102,10 +102,10 @@ def test_the_command_prints_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     remember(monkeypatch, "make_plan")
     words = ["plan", "--epsilon", "2", "--group", "riders:60", "--group", "drivers:80"]
     words += ["--task", "least-cost-matching", "--task-params", '{"candidates": 4}']
-    told = CliRunner().invoke(main, words)
+    result = CliRunner().invoke(main, words)
     document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
     counts = {one["candidates"] for one in document["settling"]}
     assert counts == {1, 3, 4, 5, 10}
-    assert "Settling by letter" in told.output
+    assert "Settling by letter" in result.output
     for one in document["settling"]:
-        assert f"{one['mean_distance']:.4g} ±" in told.output
+        assert f"{one['mean_distance']:.4g} ±" in result.output

@@ -74,8 +74,8 @@ def estimates_of_people(outcome: Outcome) -> list[np.ndarray]:
 def test_each_ticket_opens_the_tasks_answer_to_its_report(task: Task) -> None:
     """Answers computed on the reports in the people's order are those that tickets opened."""
     outcome, notes = played(task)
-    told = answer(task, estimates_of_people(outcome), notes=notes)
-    for group, expected in enumerate(told):
+    answers = answer(task, estimates_of_people(outcome), notes=notes)
+    for group, expected in enumerate(answers):
         if isinstance(expected, References):
             partners = outcome.partners(group)
             wanted = [{(expected.group, int(j)) for j in expected.of(i)} for i in range(SIZE)]
@@ -138,6 +138,6 @@ def test_a_plan_for_a_task_names_missing_input(tmp_path: Path) -> None:
     labels = {"people": Group(Categories(("tea", "milk")), crowd=500)}
     with pytest.raises(Misuse, match="boxes and balls"):
         plan(labels, epsilon=1.0, delta=1e-5, goal="task", task=task, prior=prior)
-    found = plan(crowd, epsilon=1.0, delta=1e-5, goal="task", task=task, prior=prior)
+    planned = plan(crowd, epsilon=1.0, delta=1e-5, goal="task", task=task, prior=prior)
     with pytest.raises(Misuse, match="no curve"):
-        draw_plan(found, tmp_path / "plan.png")
+        draw_plan(planned, tmp_path / "plan.png")

@@ -60,8 +60,8 @@ def test_certain_beliefs_give_the_plain_matching(sizes: tuple[int, int]) -> None
     """If every report is known to be true, the expected distance is the distance."""
     places = [drawn(g, size, 2) for g, size in enumerate(sizes)]
     plain, aware = LeastCostMatching(), LeastCostMatching(cost="expected")
-    found = answer(aware, places, beliefs=[exactly(group) for group in places])
-    costs = [plain.objective(places, told) for told in (answer(plain, places), found)]
+    answers = answer(aware, places, beliefs=[exactly(group) for group in places])
+    costs = [plain.objective(places, told) for told in (answer(plain, places), answers)]
     assert costs[0] == pytest.approx(costs[1])
 
 

@@ -227,12 +227,12 @@ def test_capacities_serve_several(seed: int, users: int, workers: int, capacity:
     """A worker with room for c serves at most c, at the cost of c workers at that place."""
     places = [points(seed, users, "spread"), points(seed + 1, workers, "spread")]
     task = LeastCostMatching(capacity=(1, capacity))
-    found = answer(task, places)
-    assert isinstance(found[1], References)
-    assert found[1].counts().max() <= capacity
+    answers = answer(task, places)
+    assert isinstance(answers[1], References)
+    assert answers[1].counts().max() <= capacity
     distances = cdist(places[0], np.repeat(places[1], capacity, axis=0))
     least = distances[linear_sum_assignment(distances)].sum()
-    assert task.objective(places, found) == pytest.approx(least, rel=1e-9)
+    assert task.objective(places, answers) == pytest.approx(least, rel=1e-9)
 
 
 def test_degrees_are_measured_in_metres() -> None:

@@ -40,18 +40,18 @@ def test_parts_give_what_the_task_answers(seed: int, people: int, width: int, mo
 
 def test_no_more_than_a_part_is_read_at_once() -> None:
     """Reports of a sphere are one number each; their estimates are read part by part."""
-    made = SphereResponse(domain=Ball(radius=1.0, p=2, dimension=600), epsilon=4.0)
-    reports = np.random.default_rng(1).integers(0, made.high[0] + 1, (5_000, 1))
+    randomizer = SphereResponse(domain=Ball(radius=1.0, p=2, dimension=600), epsilon=4.0)
+    reports = np.random.default_rng(1).integers(0, randomizer.high[0] + 1, (5_000, 1))
     sizes = []
 
     def read(part: Floats) -> Floats:
         sizes.append(len(part) * 600)
-        return np.asarray(made.estimate(part))
+        return np.asarray(randomizer.estimate(part))
 
     found = mean_of(learning(600), reports, read)
     assert sum(sizes) == 5_000 * 600
     assert max(sizes) <= 2**20
-    assert found.shared == pytest.approx(np.asarray(made.estimate(reports)).mean(axis=0))
+    assert found.shared == pytest.approx(np.asarray(randomizer.estimate(reports)).mean(axis=0))
 
 
 def test_an_empty_group_and_no_number() -> None:

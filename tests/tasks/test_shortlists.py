@@ -70,9 +70,9 @@ def test_lists_name_people_nearby() -> None:
 def test_answers_are_mutual(sizes: tuple[int, int]) -> None:
     """A person on a list has the other on the same list, whichever side is smaller."""
     task = MaximumMatching(radius=0.4, candidates=4)
-    told = answer(task, [cells(5, sizes[0], 3), cells(6, sizes[1], 3)])
+    answers = answer(task, [cells(5, sizes[0], 3), cells(6, sizes[1], 3)])
     named: list[list[set[tuple[int, int]]]] = []
-    for own in told:
+    for own in answers:
         assert isinstance(own, References)
         assert own.second is not None
         passes: list[set[tuple[int, int]]] = [set(), set()]

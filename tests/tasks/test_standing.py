@@ -29,21 +29,21 @@ def test_errors_are_as_large_as_stated() -> None:
     reports = mechanism.randomize(truth, seeded(6))
     seen = numbers(mechanism, reports)
     task = Standing()
-    told = answer(task, [seen], beliefs=[belief(mechanism, reports)])
+    answers = answer(task, [seen], beliefs=[belief(mechanism, reports)])
     (right,) = task([truth])
-    assert isinstance(told[0], Values)
+    assert isinstance(answers[0], Values)
     assert isinstance(right, Values)
-    off = told[0].data[:, 0] - right.data[:, 0]
-    promised = np.sqrt((told[0].data[:, 1] ** 2).mean())
+    off = answers[0].data[:, 0] - right.data[:, 0]
+    promised = np.sqrt((answers[0].data[:, 1] ** 2).mean())
     assert np.sqrt((off**2).mean()) == pytest.approx(promised, rel=0.1)
-    above = told[0].data[:, 2]
+    above = answers[0].data[:, 2]
     for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.01)):
         some = (above >= low) & (above < high)
         if some.sum() > 500:
             assert right.data[some, 2].mean() == pytest.approx(above[some].mean(), abs=0.05)
-    assert told[0].shared == pytest.approx((np.arange(1, 10) / 10) ** 2 * 100, abs=4.0)
+    assert answers[0].shared == pytest.approx((np.arange(1, 10) / 10) ** 2 * 100, abs=4.0)
     plain = task.score([truth], estimates=[seen])
-    assert task.score([truth], estimates=[seen], answers=told).better_than(plain)
+    assert task.score([truth], estimates=[seen], answers=answers).better_than(plain)
 
 
 def test_one_number_per_person() -> None:

@@ -106,7 +106,7 @@ def _fields() -> list[Case]:
     labels = Categories(("red", "green", "blue"))
     shares = {"where": 3.0, "color": 2.0, "home": 1.0}
     domain = Product({"where": _BOX, "color": labels, "home": _BOX}, shares=shares)
-    made = FieldwiseResponse(
+    randomizer = FieldwiseResponse(
         domain=domain,
         parts={
             "where": MinkowskiResponse(domain=_BOX, epsilon=1.5, radius=0.25),
@@ -114,7 +114,7 @@ def _fields() -> list[Case]:
             "home": CodebookResponse(domain=_BOX, epsilon=0.5, points=_POINTS, closest=2),
         },
     )
-    plain = made.params()
+    plain = randomizer.params()
     parts, space = plain["parts"], plain["domain"]
     coin = {"name": "coin", "part": parts["color"], "rate": 0.5}
     other = MinkowskiResponse(domain=Box((0.0, -1.0), (1.0, 3.0)), epsilon=1.5, radius=0.25)

@@ -47,8 +47,8 @@ def test_terms_of_strangers_and_of_other_boards_are_not_logged(
     async def whole() -> None:
         await service.leadership.renew()
         committing = asyncio.create_task(service.commits.run())
-        found = await ask(service, "PUT", f"/rounds/{digest}", write_signed(SMALL.signed))
-        assert found.status == status
+        response = await ask(service, "PUT", f"/rounds/{digest}", write_signed(SMALL.signed))
+        assert response.status == status
         assert service.seen.size == (status == 200)
         known = service.store.signed(SMALL.round.digest) is not None
         assert known == (status == 200)

@@ -215,8 +215,8 @@ def test_people_need_to_know_the_service_only(
 def test_the_current_round_is_asked_for_through_the_relay(daily: Cluster) -> None:
     """The shuffler returns it to the relay's address; keys with a wrong signature are refused."""
     service, relay = daily.url("shuffler-1"), daily.url("relay")
-    found = asyncio.run(current_round(service, trusted=daily.trusted, relay=relay))
-    assert found == (daily.folder / "round.url").read_text().strip()
+    url = asyncio.run(current_round(service, trusted=daily.trusted, relay=relay))
+    assert url == (daily.folder / "round.url").read_text().strip()
     with pytest.raises(Refused, match="not signed by a key that you trust"):
         asyncio.run(current_round(service, trusted=Trust.of([]), relay=relay))
 

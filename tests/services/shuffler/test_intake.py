@@ -129,18 +129,18 @@ def test_invalid_uploads_do_not_repeat_a_long_release(
 
 def test_a_batch_is_checked_before_it_is_kept() -> None:
     """Its place in the cascade and its signature count, not the sender."""
-    made = SmallRound(shufflers=2)
-    first = made.shuffler()
-    for ticket in made.crowd(3):
+    small = SmallRound(shufflers=2)
+    first = small.shuffler()
+    for ticket in small.crowd(3):
         first.receive(ticket.upload, now=OPENS)
     raw = released(first)
-    verify_batch(raw, made.round, hop=0)
+    verify_batch(raw, small.round, hop=0)
     with pytest.raises(Malformed, match="that of hop 1 is due"):
-        verify_batch(raw, made.round, hop=1)
+        verify_batch(raw, small.round, hop=1)
     with pytest.raises(BadSignature):
-        verify_batch(raw[:190] + bytes([raw[190] ^ 1]) + raw[191:], made.round, hop=0)
+        verify_batch(raw[:190] + bytes([raw[190] ^ 1]) + raw[191:], small.round, hop=0)
     with pytest.raises(Malformed, match="hash"):
-        verify_batch(raw[:-1] + bytes([raw[-1] ^ 1]), made.round, hop=0)
+        verify_batch(raw[:-1] + bytes([raw[-1] ^ 1]), small.round, hop=0)
 
 
 class _Telling(HttpClient):
@@ -158,16 +158,16 @@ class _Telling(HttpClient):
 @pytest.mark.parametrize("first", [NotTaken("being released"), Unavailable("no answer")])
 def test_an_upload_that_was_not_taken_is_reported_so(first: Exception, tmp_path: Path) -> None:
     """The owner of a report that cannot have arrived learns that the round is over."""
-    made = SmallRound()
-    offer = made.offer()
+    small = SmallRound()
+    offer = small.offer()
     peers = _Telling(first, Refused("closed"))
     session = Session("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
-    session.prepare(made.invitations[0], (0.5, 0.5), ledger=None)
+    session.prepare(small.invitations[0], (0.5, 0.5), ledger=None)
     if not isinstance(first, NotTaken):
-        assert not asyncio.run(session.upload(made.round, token=str(first))).receipt
+        assert not asyncio.run(session.upload(small.round, token=str(first))).receipt
         return
     with pytest.raises(Refused, match="closed"):
-        asyncio.run(session.upload(made.round, token=str(first)))
+        asyncio.run(session.upload(small.round, token=str(first)))
 
 
 def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> None:
