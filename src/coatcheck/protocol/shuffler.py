@@ -443,7 +443,7 @@ class Peeler:
         )
 
     def rank(self, group: int, name: bytes) -> bytes:
-        """Return an item's rank in the new order."""
+        """Return an item's rank in the batch: the permutation is the order of these ranks."""
         # A keyed hash, not a drawn permutation: a retry after a crash gives the same order
         # (S10.39), and without the secret the order says nothing. Ids are unique: no ties occur.
         keyed = self._ranked.copy()

@@ -1,7 +1,7 @@
 """Settling: the steps, the letters and the decisions by which candidates agree who meets whom.
 
 One person's side is a plain state machine over lists of candidates (`Settling`): it says what to
-write at each step, takes in what candidates wrote, and decides. It knows the person's rounded
+write at each step, takes in what candidates wrote, and decides (`verdict`). It knows the rounded
 place and the candidates' letters; keys, seals and the board are elsewhere. Everybody writes the
 same number of letters of one size at every step, so that letters show nobody the outcome. What a
 ticket keeps is `Progress`. SPEC section 15.

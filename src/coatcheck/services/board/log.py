@@ -1,7 +1,8 @@
 """What the board proves about its log: checkpoints, proofs, tiles and witness cosignatures.
 
 The checkpoint is the board's signature over everything that it has shown. Proofs show that the log
-has something, and that it only grew (SPEC section 9). Tiles serve the log as any transparency log
+contains a leaf, and that it only grew (SPEC section 9); people check them with
+`protocol.log.verification.follow`, witnesses with `signed_notes.examine`. Tiles serve the log as any transparency log
 does; they never change, so that caches may keep them. `Watched` submits every new checkpoint to the
 witnesses of the settings; a witness that does not answer delays only people who demand it (section
 18).
