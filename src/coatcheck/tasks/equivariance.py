@@ -117,7 +117,7 @@ def _trials(task: Task, trials: int, seed: int, draw: Draw | None, *, canonical:
     entropy = seeded(seed)
     outcomes: list[str] = []
     for trial in range(trials):
-        reports = _drawn(task, trial, entropy, draw)
+        reports = _draw_reports(task, trial, entropy, draw)
         outcome, _ = _judge(task, reports, canonical=canonical)
         if outcome == "wrong":
             smallest = _shrink(task, reports, canonical=canonical)
@@ -134,7 +134,7 @@ def _trials(task: Task, trials: int, seed: int, draw: Draw | None, *, canonical:
     return Verdict(task=task.name, equivariant=True, equal=equal, tied=tied)
 
 
-def _drawn(task: Task, trial: int, entropy: Entropy, draw: Draw | None) -> Reports:
+def _draw_reports(task: Task, trial: int, entropy: Entropy, draw: Draw | None) -> Reports:
     """Draw reports: every third trial on a coarse lattice, every seventh all equal."""
     sizes = [_SIZES[int(entropy.below(len(_SIZES), 1)[0])] for _ in task.groups]
     if trial < len(_SIZES):

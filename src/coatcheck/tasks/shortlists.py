@@ -49,7 +49,7 @@ def candidates(
     taken: list[set[int]] = [set() for _ in ours]
     lists = []
     for size in (min(count, len(theirs)), min(count, max(0, len(theirs) - count))):
-        dealt = _dealt((ours, theirs, table), size, least=2 * count, taken=taken, draws=draws)
+        dealt = _deal_lists((ours, theirs, table), size, least=2 * count, taken=taken, draws=draws)
         named = np.full((len(ours), count), -1)
         named[orders[0], :size] = np.where(dealt < 0, -1, orders[1][dealt])
         lists.append(named)
@@ -63,7 +63,7 @@ def _draws(*sides: Floats) -> Entropy:
     return seeded(int.from_bytes(digest[:16], "little"))
 
 
-def _dealt(
+def _deal_lists(
     crowd: _Crowd,
     size: int,
     *,
@@ -77,7 +77,7 @@ def _dealt(
     if not lists.size:
         return lists
     block_of = _blocks(columns, max(least, len(columns) // _MOST if table else 0))
-    from_block = _planned(crowd, block_of, size, draws)
+    from_block = _plan_blocks(crowd, block_of, size, draws)
     owners, place = np.divmod(np.arange(lists.size), size)
     # Block by block, the rows in random order, what one row takes from a block in one go.
     turn = np.argsort(draws.words(len(rows)), kind="stable")[owners]
@@ -156,7 +156,7 @@ def _halved(
     return None
 
 
-def _planned(crowd: _Crowd, block_of: Positions, size: int, draws: Entropy) -> Positions:
+def _plan_blocks(crowd: _Crowd, block_of: Positions, size: int, draws: Entropy) -> Positions:
     """Return the block that each of a row's candidates comes from, (rows, size), at the least cost.
 
     Every column is listed as often as every other, or once more: first all get their equal share,

@@ -2,10 +2,10 @@
 
 The checkpoint is the board's signature over everything that it has shown. Proofs show that the log
 contains a leaf, and that it only grew (SPEC section 9); people check them with
-`protocol.log.verification.follow`, witnesses with `signed_notes.examine`. Tiles serve the log as any transparency log
-does; they never change, so that caches may keep them. `Watched` submits every new checkpoint to the
-witnesses of the settings; a witness that does not answer delays only people who demand it (section
-18).
+`protocol.log.verification.follow`, witnesses with `signed_notes.examine`. Tiles serve the log as
+any transparency log does; they never change, so that caches may keep them. `Watched` submits every
+new checkpoint to the witnesses of the settings; a witness that does not answer delays only people
+who demand it (section 18).
 """
 
 import asyncio

@@ -97,7 +97,7 @@ def assign(rows: Floats, columns: Floats, *, gap: float = 0.0) -> Assignment:
     left = (supply - stay)[sources], (demand - stay)[targets]
     plan = transport(where[sources], where[targets], *left, gap=gap)
     common = np.flatnonzero(stay)
-    partners = handed_out(
+    partners = partners_from_flows(
         (ours, theirs),
         np.concatenate([common, sources[plan.sources]]),
         np.concatenate([common, targets[plan.targets]]),
@@ -119,7 +119,7 @@ def dense(rows: Floats, columns: Floats, *, unit: float = 1.0) -> Assignment:
     return Assignment(columns=partners.astype(np.int64), cost=cost, lower_bound=cost, rounds=0)
 
 
-def handed_out(
+def partners_from_flows(
     sides: tuple[Positions, Positions], sources: Positions, targets: Positions, amounts: Positions
 ) -> Positions:
     """Return the column of each row, when so many of each place go to each place."""
@@ -349,7 +349,9 @@ def match_kinds(costs: Floats, ours: Positions, theirs: Positions) -> tuple[Posi
     demand = np.bincount(theirs, minlength=costs.shape[1])
     rows, columns = np.flatnonzero(supply), np.flatnonzero(demand)
     plan = ship(costs[np.ix_(rows, columns)], supply[rows], demand[columns])
-    partners = handed_out((ours, theirs), rows[plan.sources], columns[plan.targets], plan.amounts)
+    partners = partners_from_flows(
+        (ours, theirs), rows[plan.sources], columns[plan.targets], plan.amounts
+    )
     whole = max(plan.cost, _SMALL_SHARE * len(ours) * float(costs.max()), np.finfo(float).tiny)
     return partners, max(0.0, plan.cost - plan.lower_bound) / whole
 

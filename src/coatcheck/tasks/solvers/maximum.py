@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 
 from coatcheck.tasks.contract import Floats, Positions, distinct, normalised
 from coatcheck.tasks.solvers import available
-from coatcheck.tasks.solvers.assignment import handed_out
+from coatcheck.tasks.solvers.assignment import partners_from_flows
 from coatcheck.tasks.solvers.close_pairs import side_by_side
 
 _NEAR = 8
@@ -73,7 +73,7 @@ def _by_flow(
     )
     # Whoever is left over goes to a place that is not there.
     over, nowhere = np.flatnonzero(left), len(theirs[0])
-    partners = handed_out(
+    partners = partners_from_flows(
         (ours[1], np.append(theirs[1], np.full(left.sum(), nowhere))),
         np.append(orders[0][sources], orders[0][over]),
         np.append(orders[1][targets], np.full(len(over), nowhere)),
