@@ -66,7 +66,11 @@ def test_a_round_on_nodes_that_come_late_and_go_early(
         said(cluster, "shuffler-1", "release: no Ray cluster is at 127.0.0.2:1: ")
         assert status(url)["phase"] == "closed"
         head.write_text(nodes.address)
-        said(cluster, "shuffler-1", f"has a certificate that {tmp_path / 'tls.pem'} does not")
+        said(
+            cluster,
+            "shuffler-1",
+            f"has a certificate that the CA in {tmp_path / 'tls.pem'} did not sign",
+        )
         assert status(url)["phase"] == "closed"
         shutil.copy(nodes.token.parent / "tls.pem", tmp_path)
         refused = f"release: the Ray cluster at {nodes.address} refuses the token in {token}"
