@@ -81,7 +81,7 @@ def _deal_lists(
     block_of = _blocks(columns, max(least, len(columns) // _MOST if table else 0))
     from_block = _plan_blocks(crowd, block_of, size, draws)
     owners, place = np.divmod(np.arange(lists.size), size)
-    # Block by block, the rows in random order, what one row takes from a block in one go.
+    # Block by block, the rows in random order, all that a row takes from a block together.
     turn = np.argsort(draws.words(len(rows)), kind="stable")[owners]
     order = np.lexsort((turn, from_block.ravel()))
     members = np.argsort(block_of, kind="stable")

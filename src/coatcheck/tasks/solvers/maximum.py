@@ -126,7 +126,7 @@ def _side_by_side(rows: Floats, columns: Floats, radius: float) -> Positions:
 
 
 class _Cells(NamedTuple):
-    """A grid over points: where it begins, a cell's side, how many cells; and who is in each."""
+    """A grid over points: its start, a cell's side, the number of cells, and the points of each."""
 
     low: Floats
     side: float
