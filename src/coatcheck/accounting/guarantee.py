@@ -138,8 +138,8 @@ class Guarantee:
             )
         if self.exposed:
             sentences.append(
-                "The reports decide answers such as partners or neighbours: against an adversary "
-                f"who learns who those people are, only the local ε = {local} is proven for certain."
+                "The reports decide answers such as partners or neighbours: against an adversary who "
+                f"learns who those people are, only the local ε = {local} is proven for certain."
             )
         return " ".join(sentences)
 
