@@ -138,8 +138,9 @@ class Guarantee:
             )
         if self.exposed:
             sentences.append(
-                "The reports decide answers such as partners or neighbours: against an adversary who "
-                f"learns who those people are, only the local ε = {local} is proven for certain."
+                "The reports decide answers such as partners or neighbours: against an adversary "
+                "who learns who those people are, only the local "
+                f"ε = {local} is proven for certain."
             )
         return " ".join(sentences)
 
