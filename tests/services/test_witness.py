@@ -363,5 +363,5 @@ def test_a_client_cannot_demand_more_witnesses_than_it_names() -> None:
     assert some.demanded == 2
     assert some.demanding(1).demanded == 1
     for wrong in (0, 3):
-        with pytest.raises(Misuse, match="you name 2 witnesses"):
+        with pytest.raises(Misuse, match="must be from 1 to 2"):
             some.demanding(wrong)
