@@ -336,7 +336,7 @@ def test_a_person_can_send_reports_in_place_of_traps_and_is_counted_for_it() -> 
     small, tickets = TWO, CROWDS[2]
     name = system().token(16)
     two = b"".join(
-        seal_layers(forged_report(small), small.round, group=0, name=name) for _ in range(2)
+        seal_layers(forged_report(small), small.round, group=0, upload_id=name) for _ in range(2)
     )
     cheat = Upload(0, small.round.digest, name, two).encode(small.round)
     first = small.shuffler(0)

@@ -61,7 +61,7 @@ def test_malformed_mechanisms_are_refused_with_an_error(path: tuple[Any, ...]) -
     for junk in JUNK:
         with contextlib.suppress(Refused):
             made = look(partial(put_in_mechanism, path=path, value=junk))
-            assert made.randomizer.params() == made.of.randomizer
+            assert made.randomizer.params() == made.group_terms.randomizer
 
 
 @pytest.mark.parametrize("name", ["least-cost-matching", "neighbours", "learning", "echo"])

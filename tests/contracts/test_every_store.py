@@ -297,16 +297,16 @@ def test_a_board_has_a_key_value_store(board: BoardStore) -> None:
     board.admit(bytes(32), b"more", fence=1)
     assert (board.signed(DIGEST), board.signed(b"\1" * 32)) == (b"signed", None)
     assert board.newest(1) == [bytes(32)]
-    with board.shelving(fence=1) as key_values:
+    with board.appending(fence=1) as key_values:
         for key in (b"b", b"a", b"c\xff", b"c"):
             key_values.put(key, b"first " + key)
         key_values.put(b"a", b"A")
         assert (key_values.get(b"a"), key_values.floor(b"bz")) == (b"A", (b"b", b"first b"))
-    with suppress(ZeroDivisionError), board.shelving(fence=1) as key_values:
+    with suppress(ZeroDivisionError), board.appending(fence=1) as key_values:
         key_values.put(b"a", b"lost")
         assert key_values.span(b"a", b"b", 9) == [b"lost"]
         raise ZeroDivisionError
-    with pytest.raises(Fenced), board.shelving(fence=9):
+    with pytest.raises(Fenced), board.appending(fence=9):
         pass
     with board.staging(fence=1) as key_values:
         key_values.put(b"b2", bytes(1 << 20))

@@ -114,8 +114,8 @@ def randomizer(epsilon: float) -> dict[str, Any]:
     [
         (lambda t: t["groups"][0]["promise"].update(epsilon=0.5), "gives only"),
         (lambda t: t["groups"][0].update(randomizer=randomizer(8.0)), "gives only"),
-        (lambda t: t["groups"][0].update(randomizer={"name": "plain"}), "no mechanism"),
-        (lambda t: t["groups"][0].update(randomizer={}), "no mechanism"),
+        (lambda t: t["groups"][0].update(randomizer={"name": "plain"}), "cannot use a mechanism"),
+        (lambda t: t["groups"][0].update(randomizer={}), "cannot use a mechanism"),
         (lambda t: t["groups"][0].update(decode="guess"), "decode"),
         (lambda t: t["groups"][0].update(payload_size=9), "size"),
     ],

@@ -213,7 +213,7 @@ def test_a_missing_outcome_is_owed() -> None:
     last, server = outcome_due(SMALL.round), SMALL.round.terms.server.name
     check_not_overdue(SMALL.round, now=last - 1)
     assert "is due by" in pending_text(SMALL.round, now=last - 1)
-    with pytest.raises(Refused, match=f"the server '{server}' owes since"):
+    with pytest.raises(Refused, match=f"the server '{server}' has owed since"):
         check_not_overdue(SMALL.round, now=last)
     board = SMALL.round.terms.board.name
     assert f"the board '{board}' owes it" in pending_text(SMALL.round, now=last)

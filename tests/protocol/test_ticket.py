@@ -44,7 +44,7 @@ def test_a_ticket_survives_its_file_and_does_not_print() -> None:
 )
 def test_an_unreadable_ticket_is_never_written(wrong: Progress) -> None:
     """Data invented by others must not replace a valid ticket."""
-    with pytest.raises(Refused, match="is not stored"):
+    with pytest.raises(Refused, match="was not stored"):
         write_ticket(replace(CROWD[0], settling=wrong))
 
 

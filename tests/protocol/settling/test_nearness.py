@@ -104,11 +104,11 @@ def test_cells_at_the_range_limits_have_valid_neighbours() -> None:
 def test_blinds_commute_and_come_off() -> None:
     """Two blinds give the same point in either order, and each can be removed."""
     a, b, x = Blind(b"a"), Blind(b"b"), hash_to_point(b"here")
-    assert a.put(b.put(x)) == b.put(a.put(x)) != hash_to_point(b"there")
-    assert b.take_off(a.put(b.put(x))) == a.put(x)
-    assert len({a.put(x), b.put(x), x}) == 3
+    assert a.blind(b.blind(x)) == b.blind(a.blind(x)) != hash_to_point(b"there")
+    assert b.unblind(a.blind(b.blind(x))) == a.blind(x)
+    assert len({a.blind(x), b.blind(x), x}) == 3
     with pytest.raises(BadKey):
-        a.put(b"\xff" * 32)
+        a.blind(b"\xff" * 32)
 
 
 def letters(cells: tuple[Cell, Cell], seed: int) -> list[bytes]:
@@ -159,10 +159,10 @@ def test_every_place_explains_every_first_letter() -> None:
     """
     x = hash_to_point(b"place")
     ratio, own = Blind(b"ratio"), Blind(b"own")
-    other = ratio.put(x)
-    letter = own.put(other)  # a letter of somebody at `other` under the blind `own`
+    other = ratio.blind(x)
+    letter = own.blind(other)  # a letter of somebody at `other` under the blind `own`
     # Under the blind own * ratio, somebody at `x` writes the very same letter.
-    assert own.put(ratio.put(x)) == letter
+    assert own.blind(ratio.blind(x)) == letter
 
 
 def test_what_does_not_belong_here_is_dropped_and_counted() -> None:

@@ -60,7 +60,7 @@ def test_equal_items_in_different_partitions_are_one(monkeypatch: pytest.MonkeyP
     CASCADE.upload(CROWD, first)
     batch = Batch.decode(released(first), CASCADE.round)
     parts = [[] for _ in range(2)]  # type: list[list[list[bytes]]]
-    for group, items in batch.listed():
+    for group, items in batch.items_by_partition():
         parts[group].append(items)
     parts[0][15] = [*parts[0][15], parts[0][0][0] if parts[0][0] else parts[0][1][0]]
     received = replace(batch.tallies[0], received=batch.tallies[0].received + 1)
