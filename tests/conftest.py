@@ -117,7 +117,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.world)])
 def database(request: pytest.FixtureRequest) -> Postgres | None:
-    """Give each database in turn: PostgreSQL, or None for SQLite in the folder of the service."""
+    """Provide each database in turn: PostgreSQL, or None for SQLite in the service's folder."""
     if request.param == "sqlite":
         return None
     found: Postgres = request.getfixturevalue("postgres")

@@ -164,7 +164,7 @@ def _says_nothing(node: ast.AST) -> bool:
 
 
 def _changes(node, begin, end) -> Iterator[tuple[int, int, str | None, str]]:  # type: ignore[no-untyped-def] # the two offsets of mutants_of
-    """Give the places to change; None stands for the operator's counterpart."""
+    """Yield the places to change; None stands for the operator's counterpart."""
     if isinstance(node, ast.Compare):
         for left, right in zip([node.left, *node.comparators], node.comparators, strict=False):
             yield end(left), begin(right), None, "comparison"

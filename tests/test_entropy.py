@@ -1,4 +1,4 @@
-"""The one door for randomness hands out every value once, without bias, and says what it is."""
+"""The one source of randomness: no value is given out twice, draws are unbiased and named."""
 
 import os
 
@@ -63,10 +63,10 @@ def test_a_seed_repeats_and_says_that_it_is_not_for_people() -> None:
 
 def test_large_and_small_draws_are_of_the_size_asked() -> None:
     """Draws around the size of the pool come whole."""
-    for door in (system(), seeded(2)):
+    for entropy in (system(), seeded(2)):
         for size in (0, 1, 4095, 4096, 4097, 100_000):
-            assert len(door.token(size)) == size
-        assert door.words(7).dtype == np.uint64
+            assert len(entropy.token(size)) == size
+        assert entropy.words(7).dtype == np.uint64
 
 
 def test_floats_stay_inside_the_open_interval() -> None:

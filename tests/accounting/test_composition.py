@@ -70,7 +70,7 @@ def test_eighty_rounds_need_few_points_of_the_curve(
 
 
 def one_round(step: float = 2e-3) -> Losses:
-    """Give a round with an asymmetric mechanism and a secret sample."""
+    """Return a round with an asymmetric mechanism and a secret sample."""
     law = minkowski(4.0, radius=0.5, dimension=2)
     return losses(law, crowd=2000, step=step, sampled=0.5)
 
@@ -115,7 +115,7 @@ def test_order_does_not_matter_and_reach_is_safe() -> None:
 
 
 def sampled_delta(*, corrupted: int, epsilon: float) -> float:
-    """Give the largest δ over all data sets when 3 of 6 people are drawn: binary response, ε = 2.
+    """Return the largest δ over all data sets when 3 of 6 people are drawn: binary response, ε = 2.
 
     The corrupted know whether they were drawn, so the adversary knows how many of the honest were.
     """
@@ -199,7 +199,7 @@ def test_mistakes_get_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
             calibrate_rounds(epsilon=1.0, crowd=10, delta=1e-6, rounds=rounds)  # type: ignore[arg-type]
     with pytest.raises(Misuse, match="`sampled`"):
         losses(AnyLdp(epsilon=1.0), crowd=10, step=0.1, sampled=0.0)
-    with pytest.raises(Misuse, match="positive step"):
+    with pytest.raises(Misuse, match="`step` must be a positive"):
         losses(AnyLdp(epsilon=1.0), crowd=10, step=0.0)
     with pytest.raises(Misuse, match="between 0 and 1"):
         one.epsilon(0.0)

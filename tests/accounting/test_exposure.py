@@ -22,7 +22,7 @@ View = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def views(channel: Array, values: tuple[int, ...], *, exposed: int) -> Counter[View]:
-    """Give the chances of all views: how many reports in each cell, and some owners of cell 1.
+    """Return the chances of all views: how many reports in each cell, and some owners of cell 1.
 
     The answers name up to `exposed` owners of reports in cell 1, drawn fairly among them; person
     0 is the one in question.

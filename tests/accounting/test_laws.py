@@ -40,7 +40,7 @@ def test_amplification_variable_has_mean_one_minus_e(law: Law, share: float) -> 
 
 
 def two_sided(law: Law) -> Pair:
-    """Give the pair of a law with two caps."""
+    """Return the pair of a law with two caps."""
     found = pair(law)
     assert isinstance(found, Pair)
     return found
@@ -129,7 +129,7 @@ def test_impossible_law_is_refused(wrong: object) -> None:
 
 
 def excess(law: Law, epsilon: float, above: float) -> float:
-    """Give E[(G - above)_+]: larger for every `above` means larger in the convex order."""
+    """Return E[(G - above)_+]: larger for every `above` means larger in the convex order."""
     return sum(max(0.0, value - above) * chance for value, chance in pair(law).values(epsilon))
 
 

@@ -16,7 +16,7 @@ from coatcheck.errors import Refused
 
 
 def promise(epsilon: float = 3.0, crowd: int = 2000) -> Guarantee:
-    """Give the guarantee of a usual round."""
+    """Return the guarantee of a usual round."""
     return amplify(minkowski(epsilon, radius=0.6, dimension=2), crowd=crowd, delta=1e-6)
 
 

@@ -21,7 +21,7 @@ from coatcheck.errors import Misuse, Refused, Unavailable
 
 
 def promise(epsilon: float = 3.0, crowd: int = 2000) -> Guarantee:
-    """Give the guarantee of a usual round."""
+    """Return the guarantee of a usual round."""
     return amplify(minkowski(epsilon, radius=0.6, dimension=2), crowd=crowd, delta=1e-6)
 
 
@@ -79,7 +79,7 @@ def test_a_disk_that_takes_a_part_only_keeps_the_old_file(tmp_path: Path, room: 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:
-        with pytest.raises(Unavailable, match="make room"):
+        with pytest.raises(Unavailable, match="free some space"):
             book.spend(promise(), round_id="b", digest=b"b")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -118,7 +118,7 @@ def test_two_programs_cannot_begin_the_same_ledger(
             yield
 
     monkeypatch.setattr(of_ledger, "exclusive", after_another)
-    with pytest.raises(Refused, match="just begun"):
+    with pytest.raises(Refused, match="just created"):
         Ledger.open(path, epsilon=1.0)
     assert path.read_bytes() == b"another program's"
 

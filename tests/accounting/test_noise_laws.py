@@ -50,7 +50,7 @@ def at(law: Law, crowd: int, epsilon: float) -> float:
 
 
 def line(made: Any, values: list[float]) -> Array:
-    """Give the chances of a mechanism on a line in narrow cells of reports, one row per value."""
+    """Return the chances of a mechanism on a line in narrow cells of reports, one row per value."""
     width = 2e-3
     reports = np.arange(-60.0, 60.0, width) + width / 2
     half = made.domain.steps // 2
@@ -62,7 +62,7 @@ def line(made: Any, values: list[float]) -> Array:
 
 
 def disc(made: Any, values: list[tuple[float, float]]) -> Array:
-    """Give the chances of a mechanism of the plane in small squares of reports."""
+    """Return the chances of a mechanism of the plane in small squares of reports."""
     reach = 3 + 24 / made.epsilon
     edge = np.linspace(-reach, reach, 301)
     reports = np.stack(np.meshgrid(edge, edge), axis=-1).reshape(-1, 2)

@@ -22,13 +22,13 @@ MENU = ((2, 1.0), (4, 1.0), (9, 0.3), (20, 0.05), (30, 0.01))
 
 
 def law_of(tenths: int, rate: float) -> Law:
-    """Give the law of a round on the menu."""
+    """Return the law of a round on the menu."""
     law = AnyLdp(epsilon=tenths / 10)
     return law if rate == 1 else OwnCoin(law=law, rate=rate)
 
 
 def gaussian(mu: float, epsilon: float) -> float:
-    """Give δ(ε) of N(μ, 1) against N(0, 1)."""
+    """Return δ(ε) of N(μ, 1) against N(0, 1)."""
     return float(
         norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
     )
@@ -78,7 +78,7 @@ def test_nobody_beats_the_odometer_by_stopping(
 
 
 def worst_server(budget: Budget) -> tuple[float, float]:
-    """Give the largest δ that any server reaches which picks from the menu after each outcome.
+    """Return the largest δ that any server reaches which picks from the menu after each outcome.
 
     Full search: δ = E[(1 - e^(ε - loss))_+], and a server may stop or go on, whatever it saw.
     First against the limit's ε, then against what a ledger says is spent when the server stops.

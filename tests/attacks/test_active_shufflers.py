@@ -89,7 +89,7 @@ def handed(small: SmallRound, items: Sequence[Sequence[bytes]], *, hop: int) -> 
 def honest(small: SmallRound, tickets: Sequence[Ticket], *, hop: int) -> Shuffler:
     """Start the honest shuffler, with which everybody has registered."""
     shuffler = small.shuffler(hop)
-    small.hand_in(tickets, shuffler)
+    small.upload(tickets, shuffler)
     return shuffler
 
 
@@ -240,7 +240,7 @@ def test_roots_of_every_hop_stand_on_the_board() -> None:
     raws, raw = [], b""
     for hop in range(3):
         shuffler = small.shuffler(hop)
-        small.hand_in(tickets, shuffler)
+        small.upload(tickets, shuffler)
         if hop:
             shuffler.accept(raw)
         raw = released(shuffler)
@@ -323,10 +323,10 @@ def test_a_first_shuffler_waits_for_the_spare_people() -> None:
     small = SmallRound(minimum=3, shufflers=2)
     spare = slack(0, small.round.terms.trap_delta)
     first = small.shuffler(0)
-    small.hand_in(small.crowd(2 + spare), first)
+    small.upload(small.crowd(2 + spare), first)
     with pytest.raises(Refused, match=f"has {2 + spare} of the {3 + spare}"):
         first.close(now=CLOSES)
-    small.hand_in(small.crowd(1), first)
+    small.upload(small.crowd(1), first)
     first.close(now=CLOSES)
     assert first.release()
 
@@ -340,7 +340,7 @@ def test_a_person_can_send_reports_in_place_of_traps_and_is_counted_for_it() -> 
     )
     cheat = Upload(0, small.round.digest, name, two).encode(small.round)
     first = small.shuffler(0)
-    small.hand_in(tickets, first)
+    small.upload(tickets, first)
     first.receive(cheat, now=OPENS)
     second = honest(small, [*tickets, small.join(0)], hop=1)
     second.accept(released(first))

@@ -111,14 +111,14 @@ def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, dis
     assert store.blob(DIGEST, "incoming") == batch
     store.prepare(DIGEST, "release", fence=1)
     store.files(DIGEST).put("out-0", mixed, use="batch")
-    assert disk.depot_files() == ["in-0", "out-0"]
+    assert disk.blob_files() == ["in-0", "out-0"]
     assert disk.found(*(one[at : at + 24] for one in (batch, part, mixed) for at in (0, 99))) == []
     assert store.sweep(fence=1) == set()
     store.move(DIGEST, "release", fence=1, batch=b"mixed")
     assert disk.key_files() == [".batch"]
-    assert disk.depot_files() == ["out-0"]
+    assert disk.blob_files() == ["out-0"]
     store.move(DIGEST, "forget", fence=1)
-    assert (disk.key_files(), disk.depot_files()) == ([], [])
+    assert (disk.key_files(), disk.blob_files()) == ([], [])
 
 
 def test_millions_of_uploads_go_some_at_a_time(
@@ -158,18 +158,18 @@ def test_files_without_a_key_are_cleared(store: ShufflerStore, disk: Disk) -> No
     """A crash between key and files, a lost key, a late writer: what nobody can open goes."""
     store.files(DIGEST).put("in-0", b"bytes")
     store.clear()
-    assert disk.depot_files() == ["in-0"]
+    assert disk.blob_files() == ["in-0"]
     store.round_keys.destroy(DIGEST, "round")
     with pytest.raises(Forgotten):
         store.files(DIGEST).put("in-1", b"bytes")
     assert store.sweep(fence=1) == {DIGEST}
     store.clear()
-    assert disk.depot_files() == ["in-0"]  # a round that may get its key anew cleans up then
+    assert disk.blob_files() == ["in-0"]  # a round that may get its key anew cleans up then
     store.move(DIGEST, "abandon", fence=1)
-    assert disk.depot_files() == []
+    assert disk.blob_files() == []
     store.blobs.put((DIGEST, "round"), "in-1", b"late")
     store.clear()
-    assert disk.depot_files() == []
+    assert disk.blob_files() == []
 
 
 def test_a_batch_in_the_making_goes_when_the_round_reopens(
@@ -200,16 +200,16 @@ def test_a_server_forgets_the_batch_when_it_has_answered(disk: Disk) -> None:
     assert store.sweep(fence=1) == set()
     store.accept(DIGEST, batch, fence=1)
     assert disk.found(batch[:24], batch[-24:], part[:24], part[-24:]) == []
-    assert (disk.key_files(), disk.depot_files()) == ([".round"], ["in-0"])
+    assert (disk.key_files(), disk.blob_files()) == ([".round"], ["in-0"])
     store.prepare(DIGEST, "answer", fence=1)
     store.files(DIGEST).put("open-0", part)
     store.files(DIGEST).put("out-0", part, use="batch")
     assert store.sweep(fence=1) == set()
     store.answer(DIGEST, "answer", b"the bulletin, for everybody", fence=1)
-    assert (disk.key_files(), disk.depot_files()) == ([".batch"], ["out-0"])
+    assert (disk.key_files(), disk.blob_files()) == ([".batch"], ["out-0"])
     assert disk.found(part[:24], part[-24:]) == []
     store.finish(DIGEST, "publish", fence=1)
-    assert (disk.key_files(), disk.depot_files()) == ([], [])
+    assert (disk.key_files(), disk.blob_files()) == ([], [])
     assert disk.found(batch[:24], b"the bulletin, for everybody") == [
         b"the bulletin, for everybody"
     ]
@@ -230,7 +230,7 @@ store.move(b"d" * 32, "release", fence=fence, batch=b"batch")
 """
 
 
-@pytest.mark.parametrize("place", ["destroy", "drop"])
+@pytest.mark.parametrize("place", ["destroy", "delete_blobs"])
 def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, place: str) -> None:
     """Before the commit the round goes on; after it, the next start destroys the key."""
     given = uploads()
@@ -244,7 +244,7 @@ def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, pl
     fence = store.lead("me", seconds=60)
     assert fence
     assert store.sweep(fence=fence) == set()
-    if place == "drop":
+    if place == "delete_blobs":
         assert store.round(DIGEST).phase is ShufflerPhase.CLOSED
         assert disk.key_files() == [".round"]
         assert len(store.held(DIGEST)) == 40
@@ -305,14 +305,14 @@ def test_a_row_that_was_changed_counts_as_one_that_does_not_open(store: Shuffler
 
 def test_keys_are_files_for_their_owner_alone(tmp_path: Path) -> None:
     """The folder has mode 0700 and each key 0600; a folder that is open to others is refused."""
-    vault = RoundKeys(tmp_path / "deep" / "keys")
-    first = vault.make(DIGEST)
+    round_keys = RoundKeys(tmp_path / "deep" / "keys")
+    first = round_keys.make(DIGEST)
     folder = tmp_path / "deep" / "keys"
     (path,) = folder.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(path.read_bytes()) == 32
-    assert vault.make(DIGEST).secret == first.secret
+    assert round_keys.make(DIGEST).secret == first.secret
     folder.chmod(0o750)
     with pytest.raises(Misuse, match="chmod 700"):
         ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", folder)
@@ -327,14 +327,14 @@ def test_a_key_that_cannot_be_kept_or_removed_is_told(tmp_path: Path) -> None:
         ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "file")
     with pytest.raises(Unavailable, match="cannot"):
         RoundKeys(tmp_path / "file").make(DIGEST)
-    vault = RoundKeys(tmp_path / "keys")
-    vault.make(DIGEST)
+    round_keys = RoundKeys(tmp_path / "keys")
+    round_keys.make(DIGEST)
     path = tmp_path / "keys" / f"{DIGEST.hex()}.round"
     path.unlink()
     path.mkdir()
     with pytest.raises(Unavailable, match="cannot remove"):
-        vault.destroy(DIGEST, "round")
-    vault.destroy(OTHER, "round")  # not there: nothing to do
+        round_keys.destroy(DIGEST, "round")
+    round_keys.destroy(OTHER, "round")  # not there: nothing to do
 
 
 def test_a_folder_that_is_away_has_not_lost_its_keys(tmp_path: Path) -> None:

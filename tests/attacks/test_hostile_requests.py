@@ -60,12 +60,12 @@ def url(local: Cluster) -> str:
 @pytest.fixture(scope="module")
 def ticket(local: Cluster, url: str) -> Ticket:
     """A ticket whose report nobody has sent yet."""
-    visit = Session(url, path=local.folder / "unsent", trusted=local.trusted)
+    session = Session(url, path=local.folder / "unsent", trusted=local.trusted)
 
     async def made() -> Ticket:
-        async with visit:
-            invitation = await visit.invitation(group="riders", limit=LIMIT)
-            return visit.prepare(invitation, (0.5, 0.5), ledger=None)
+        async with session:
+            invitation = await session.invitation(group="riders", limit=LIMIT)
+            return session.prepare(invitation, (0.5, 0.5), ledger=None)
 
     return asyncio.run(made())
 
@@ -81,7 +81,7 @@ def problem(answer: httpx2.Response) -> str:
 
 
 def address(url: str) -> tuple[str, int]:
-    """Give host and port."""
+    """Return host and port."""
     host, _, port = url.partition("//")[2].partition("/")[0].rpartition(":")
     return host, int(port)
 

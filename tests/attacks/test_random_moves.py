@@ -56,7 +56,7 @@ class World(People):
             self.server = Server(round_, keys=roles.server, task=self.small.task, state=stored)
         else:
             self.board.save()
-            self.board = self.small.board(self.shelf)
+            self.board = self.small.board(self.key_values)
 
     @rule()
     def close_at_any_time(self) -> None:

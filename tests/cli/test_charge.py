@@ -1,4 +1,4 @@
-"""A round that ended with too small a crowd is charged by the commands and by a visit."""
+"""A round that ended with too small a crowd is charged by the commands and by a session."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from protocol.test_server import HONEST, LOW_ORDER, SMALL, report, ticket, uploa
 
 
 def refused_round() -> bytes:
-    """Give the bulletin of a round in which only two of three riders sent good reports."""
+    """Return the bulletin of a round in which only two of three riders sent good reports."""
     bad = [ticket(upload(report(LOW_ORDER), n)) for n in range(2)]
     return SMALL.server().answer(SMALL.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad]))
 
@@ -67,8 +67,8 @@ def test_a_visit_tells_the_ledger(tmp_path: Path) -> None:
     async def whole() -> None:
         path, trusted = tmp_path / "ticket", SMALL.roles.trusted
         url, offer = SMALL.round.address, SMALL.offer()
-        async with Session(url, path=path, trusted=trusted, offer=offer) as visit:
-            await visit.collect(ledger=book, retrieval=refused)
+        async with Session(url, path=path, trusted=trusted, offer=offer) as session:
+            await session.collect(ledger=book, retrieval=refused)
 
     with pytest.raises(Refused, match="too few"):
         asyncio.run(whole())

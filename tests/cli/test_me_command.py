@@ -18,7 +18,7 @@ URL = "http://127.0.0.1:9/rounds/00"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a person a folder of their own."""
+    """Create a separate folder for one person."""
     monkeypatch.setenv("COATCHECK_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home"

@@ -73,13 +73,13 @@ def test_a_round_by_commands(local: Cluster, tmp_path: Path) -> None:
             path, trusted = tmp_path / "driver", local.trusted
             third = Session(url, path=path, trusted=trusted, peers=peers)
             await third.join((0.5, 0.5), group="drivers", limit=LIMIT, ledger=None)
-            crowd.visits.append(third)
+            crowd.sessions.append(third)
 
     async def letters() -> list[bytes]:
         async with HttpClient() as peers:
-            for visit in crowd.visits:
-                visit._peers = peers
-            boxes = [await visit.read() for visit in crowd.visits]
+            for session in crowd.sessions:
+                session._peers = peers
+            boxes = [await session.read() for session in crowd.sessions]
             return [letter.body for box in boxes for letter in box.letters]
 
     # Without me the riders are one too few, so the round waits for me.
@@ -105,7 +105,7 @@ def test_a_round_is_closed_or_abandoned_by_its_operator(local: Cluster) -> None:
     token = local.folder / "admin.token"
     early = call("round", "close", url, "--token", token)
     assert early.exit_code == 1
-    assert "keep this round open longer" in early.output
+    assert "keep this round open until" in early.output
     given_up = told(call("round", "close", url, "--token", token, "--abandon", "--json"))
     assert given_up["phase"] == "abandoned"
     again = call("round", "close", url, "--token", token, "--abandon")

@@ -12,7 +12,7 @@ from coatcheck.services.server.store import ServerStore
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
 from coatcheck.stores import blobs as folders
 from coatcheck.stores.blobs import BlobStore, FolderBlobStore, MemoryBlobStore
-from support.depots import ONE, check_depot
+from support.blob_stores import ONE, check_blob_store
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -23,7 +23,7 @@ def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
 
 def test_files_are_kept_by_round_and_key(blobs: BlobStore) -> None:
     """What is put is there, in part or whole, and goes with its key alone."""
-    check_depot(blobs)
+    check_blob_store(blobs)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_two_may_remove_a_round_at_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert (len(met), blobs.rounds()) == (2, set())
 
 
-def test_what_comes_while_a_slow_depot_is_listed_stays(
+def test_what_comes_while_a_slow_blob_store_is_listed_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round that gets its key and its first file meanwhile is not one without a key."""

@@ -60,7 +60,7 @@ def board(url: str) -> Iterator[BoardStore]:
     store.close()
 
 
-def parcel(
+def upload(
     number: int, *, body: bytes = b"body", token: bytes | None = None, digest: bytes = DIGEST
 ) -> Upload:
     """Make an upload."""
@@ -68,7 +68,7 @@ def parcel(
 
 
 def is_forgotten(store: ShufflerStore, digest: bytes) -> bool:
-    """Tell whether nobody can read uploads and secret of a round any more."""
+    """Return whether nobody can read uploads and secret of a round any more."""
     for ask in (store.held, store.secret):
         with pytest.raises(Forgotten):
             ask(digest)
@@ -76,7 +76,7 @@ def is_forgotten(store: ShufflerStore, digest: bytes) -> bool:
 
 
 def held(store: ShufflerStore, digest: bytes) -> dict[bytes, tuple[int, bytes]] | None:
-    """Give what is held of a round, or None if that is forgotten."""
+    """Return what is held of a round, or None if that is forgotten."""
     try:
         return store.held(digest)
     except Forgotten:
@@ -85,9 +85,9 @@ def held(store: ShufflerStore, digest: bytes) -> dict[bytes, tuple[int, bytes]] 
 
 def test_uploads_are_kept_once(shuffler: ShufflerStore) -> None:
     """The same bytes again are known, others under the id are not; all in one transaction."""
-    first = shuffler.put([parcel(1), parcel(2), parcel(1), parcel(1, body=b"x")])
+    first = shuffler.put([upload(1), upload(2), upload(1), upload(1, body=b"x")])
     assert first == [Verdict.NEW, Verdict.NEW, Verdict.KNOWN, Verdict.CONFLICT]
-    again = shuffler.put([parcel(2), parcel(2, body=b"x"), parcel(3)])
+    again = shuffler.put([upload(2), upload(2, body=b"x"), upload(3)])
     assert again == [Verdict.KNOWN, Verdict.CONFLICT, Verdict.NEW]
     assert shuffler.crowd(DIGEST) == {0: 1, 1: 2}
     assert sorted(name[-1] for name in shuffler.held(DIGEST)) == [1, 2, 3]
@@ -95,34 +95,34 @@ def test_uploads_are_kept_once(shuffler: ShufflerStore) -> None:
 
 def test_many_uploads_at_once(shuffler: ShufflerStore) -> None:
     """A transaction may hold more uploads than a statement has places for."""
-    assert shuffler.put([parcel(n) for n in range(1500)]) == [Verdict.NEW] * 1500
-    assert shuffler.put([parcel(n) for n in range(1500)]) == [Verdict.KNOWN] * 1500
+    assert shuffler.put([upload(n) for n in range(1500)]) == [Verdict.NEW] * 1500
+    assert shuffler.put([upload(n) for n in range(1500)]) == [Verdict.KNOWN] * 1500
     assert shuffler.put([]) == []
 
 
 def test_a_closed_round_takes_nothing_new(shuffler: ShufflerStore) -> None:
     """After closing, known uploads are known and new ones refused; reopening takes them again."""
-    shuffler.put([parcel(1)])
+    shuffler.put([upload(1)])
     shuffler.move(DIGEST, "close", fence=1)
-    assert shuffler.put([parcel(1), parcel(2)]) == [Verdict.KNOWN, Verdict.CLOSED]
+    assert shuffler.put([upload(1), upload(2)]) == [Verdict.KNOWN, Verdict.CLOSED]
     shuffler.move(DIGEST, "reopen", fence=1)
-    assert shuffler.put([parcel(2)]) == [Verdict.NEW]
+    assert shuffler.put([upload(2)]) == [Verdict.NEW]
     unknown = Upload(0, OTHER, bytes(16), b"body")
-    assert shuffler.put([unknown, parcel(3)]) == [Verdict.CLOSED, Verdict.NEW]
+    assert shuffler.put([unknown, upload(3)]) == [Verdict.CLOSED, Verdict.NEW]
 
 
 def test_a_token_serves_one_upload(shuffler: ShufflerStore) -> None:
     """A one-use token is spent by one upload, and a retry of that one is no second use."""
     token = b"t" * 32
-    first = [parcel(1, token=token), parcel(2, token=token)]
+    first = [upload(1, token=token), upload(2, token=token)]
     assert {*shuffler.put(first)} == {Verdict.NEW, Verdict.SPENT}
     assert {*shuffler.put(first)} == {Verdict.KNOWN, Verdict.SPENT}
-    assert shuffler.put([parcel(3, token=b"u" * 32)]) == [Verdict.NEW]
+    assert shuffler.put([upload(3, token=b"u" * 32)]) == [Verdict.NEW]
 
 
 def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
     """With the batch kept, secret and uploads are gone; once it is delivered, the batch is too."""
-    shuffler.put([parcel(1)])
+    shuffler.put([upload(1)])
     shuffler.move(DIGEST, "close", fence=1)
     shuffler.move(DIGEST, "release", batch=b"batch", fence=1)
     assert shuffler.blob(DIGEST, "batch") == b"batch"
@@ -135,11 +135,11 @@ def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
 @pytest.mark.parametrize("move", ["abandon", "expire"])
 def test_giving_up_forgets_everything(shuffler: ShufflerStore, move: str) -> None:
     """An abandoned round keeps its name only, whatever it was given up for."""
-    shuffler.put([parcel(1)])
+    shuffler.put([upload(1)])
     shuffler.move(DIGEST, move, fence=1)
     assert shuffler.round(DIGEST).phase is of_shuffler.ShufflerPhase.ABANDONED
     assert is_forgotten(shuffler, DIGEST)
-    assert shuffler.put([parcel(1)]) == [Verdict.CLOSED]
+    assert shuffler.put([upload(1)]) == [Verdict.CLOSED]
 
 
 SHUFFLER_PATHS: dict[of_shuffler.ShufflerPhase, tuple[str, ...]] = {
@@ -166,7 +166,7 @@ SERVER_PATHS: dict[of_server.ServerPhase, tuple[str, ...]] = {
 def shuffler_move(store: ShufflerStore, digest: bytes, move: str) -> None:
     """Make a move at a shuffler's store with what it needs."""
     if move == "receive":
-        if store.put([parcel(7, digest=digest)]) == [Verdict.CLOSED]:
+        if store.put([upload(7, digest=digest)]) == [Verdict.CLOSED]:
             raise Refused("the verdict is how a store refuses an upload")
     elif move == "accept":
         store.accept(digest, b"incoming", fence=1)
@@ -206,7 +206,7 @@ def test_a_shufflers_store_asks_the_table(shuffler: ShufflerStore) -> None:
     for number, (phase, move) in enumerate(itertools.product(of_shuffler.ShufflerPhase, names)):
         digest = number.to_bytes(32, "big")
         shuffler.begin(ShufflerRound(digest, f"round {number}", b"signed"), fence=1)
-        shuffler.put([parcel(1, digest=digest)])
+        shuffler.put([upload(1, digest=digest)])
         for step in SHUFFLER_PATHS[phase]:
             shuffler_move(shuffler, digest, step)
         before = (shuffler.round(digest), held(shuffler, digest), blobs(shuffler))
@@ -290,33 +290,33 @@ def test_a_server_answers_once(server: ServerStore) -> None:
     assert (last.phase, last.outcome) == (of_server.ServerPhase.PUBLISHED, "answered")
 
 
-def test_a_board_has_a_shelf(board: BoardStore) -> None:
-    """Terms stay as they came, and things on the shelf are in order, all of a group or none."""
+def test_a_board_has_a_key_value_store(board: BoardStore) -> None:
+    """Terms stay unchanged; values are ordered, and a transaction writes all or nothing."""
     board.admit(DIGEST, b"signed", fence=1)
     board.admit(DIGEST, b"other", fence=1)
     board.admit(bytes(32), b"more", fence=1)
     assert (board.signed(DIGEST), board.signed(b"\1" * 32)) == (b"signed", None)
     assert board.newest(1) == [bytes(32)]
-    with board.shelving(fence=1) as shelf:
+    with board.shelving(fence=1) as key_values:
         for key in (b"b", b"a", b"c\xff", b"c"):
-            shelf.put(key, b"first " + key)
-        shelf.put(b"a", b"A")
-        assert (shelf.get(b"a"), shelf.floor(b"bz")) == (b"A", (b"b", b"first b"))
-    with suppress(ZeroDivisionError), board.shelving(fence=1) as shelf:
-        shelf.put(b"a", b"lost")
-        assert shelf.span(b"a", b"b", 9) == [b"lost"]
+            key_values.put(key, b"first " + key)
+        key_values.put(b"a", b"A")
+        assert (key_values.get(b"a"), key_values.floor(b"bz")) == (b"A", (b"b", b"first b"))
+    with suppress(ZeroDivisionError), board.shelving(fence=1) as key_values:
+        key_values.put(b"a", b"lost")
+        assert key_values.span(b"a", b"b", 9) == [b"lost"]
         raise ZeroDivisionError
     with pytest.raises(Fenced), board.shelving(fence=9):
         pass
-    with board.staging(fence=1) as shelf:
-        shelf.put(b"b2", bytes(1 << 20))
-        shelf.put(b"b3", b"late")
-        shelf.drop(b"c\xff", b"d")
-    with board.reading() as shelf:
-        assert shelf.span(b"a", b"z", 2) == [b"A", b"first b"]
-        assert len(shelf.span(b"b2", b"b3", 9)[0]) == 1 << 20
-        assert (shelf.get(b"b3"), shelf.get(b"c\xff")) == (b"late", None)
-        assert (shelf.floor(b"zz"), shelf.floor(b"0")) == ((b"c", b"first c"), None)
+    with board.staging(fence=1) as key_values:
+        key_values.put(b"b2", bytes(1 << 20))
+        key_values.put(b"b3", b"late")
+        key_values.drop(b"c\xff", b"d")
+    with board.reading() as key_values:
+        assert key_values.span(b"a", b"z", 2) == [b"A", b"first b"]
+        assert len(key_values.span(b"b2", b"b3", 9)[0]) == 1 << 20
+        assert (key_values.get(b"b3"), key_values.get(b"c\xff")) == (b"late", None)
+        assert (key_values.floor(b"zz"), key_values.floor(b"0")) == ((b"c", b"first c"), None)
 
 
 def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
@@ -332,25 +332,25 @@ def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
     assert shuffler.lead("me", seconds=60) is None
     shuffler.resign("you")
     assert shuffler.lead("me", seconds=60) == 3
-    assert shuffler.put([parcel(1)]) == [Verdict.NEW]
+    assert shuffler.put([upload(1)]) == [Verdict.NEW]
 
 
 def test_a_round_takes_as_many_uploads_as_it_has_room_for(shuffler: ShufflerStore) -> None:
     """Beyond that a new one is told so, a known one is known, and the count is exact."""
     rooms = {DIGEST: 3}
-    two, more = [parcel(1), parcel(2)], [parcel(3), parcel(4), parcel(1), parcel(2, body=b"other")]
+    two, more = [upload(1), upload(2)], [upload(3), upload(4), upload(1), upload(2, body=b"other")]
     assert shuffler.put(two, capacities=rooms) == [Verdict.NEW] * 2
     found = shuffler.put(more, capacities=rooms)
     assert sorted(one.value for one in found[:2]) == ["full", "new"]
     assert found[2:] == [Verdict.KNOWN, Verdict.CONFLICT]
     assert sum(shuffler.crowd(DIGEST).values()) == len(shuffler.held(DIGEST)) == 3
-    assert shuffler.put([parcel(5)], capacities=rooms) == [Verdict.FULL]
-    assert shuffler.put([parcel(5)], capacities={DIGEST: 2**40}) == [Verdict.NEW]
+    assert shuffler.put([upload(5)], capacities=rooms) == [Verdict.FULL]
+    assert shuffler.put([upload(5)], capacities={DIGEST: 2**40}) == [Verdict.NEW]
 
 
 def test_uploads_come_in_whoever_leads(shuffler: ShufflerStore) -> None:
     """The lease is for moves: an upload needs a round that takes it."""
     assert shuffler.lead("you", seconds=60) is None or shuffler.lead("me", seconds=60)
-    assert shuffler.put([parcel(1)]) == [Verdict.NEW]
+    assert shuffler.put([upload(1)]) == [Verdict.NEW]
     shuffler.move(DIGEST, "close", fence=1)
-    assert shuffler.put([parcel(1), parcel(2)]) == [Verdict.KNOWN, Verdict.CLOSED]
+    assert shuffler.put([upload(1), upload(2)]) == [Verdict.KNOWN, Verdict.CLOSED]

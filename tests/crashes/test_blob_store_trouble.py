@@ -46,7 +46,7 @@ def said(cluster: Cluster, name: str, step: str, text: str) -> None:
     assert f'coatcheck_failures_total{{step="{step}"}}' in counts
 
 
-def test_a_shufflers_depot_that_takes_nothing_and_then_has_no_room(tmp_path: Path) -> None:
+def test_a_shufflers_blob_store_that_takes_nothing_and_then_has_no_room(tmp_path: Path) -> None:
     """A file is where its folder should be; then the disk takes no file of any size."""
     blobs = tmp_path / "shuffler-1.blobs"
 
@@ -70,7 +70,7 @@ def test_a_shufflers_depot_that_takes_nothing_and_then_has_no_room(tmp_path: Pat
         until(lambda: not list(blobs.iterdir()))
 
 
-def test_a_servers_depot_that_takes_nothing(tmp_path: Path) -> None:
+def test_a_servers_blob_store_that_takes_nothing(tmp_path: Path) -> None:
     """It takes no partition, and its log says why; the shuffler keeps its batch until it does."""
     blobs = tmp_path / "server.blobs"
 

@@ -38,17 +38,17 @@ def test_nothing_is_left_of_a_round(database: Postgres | None, tmp_path: Path) -
                 crowd = Crowd(cluster, url)
                 await crowd.join(peers, people=5)
                 await check_everything(crowd, people=5)
-                round_ = verify_signatures((await crowd.visits[0].offer(patience=60)).signed)
+                round_ = verify_signatures((await crowd.sessions[0].offer(patience=60)).signed)
                 await peers.close()
                 folders = [tmp_path / f"{name}.rounds" for name in ("shuffler-1", "server")]
                 # The keys are the last to go: the board has the answers before.
                 await asyncio.to_thread(until, lambda: not any(map(_files, folders)))
-                depots = [
+                folders = [
                     tmp_path / (f"{name}.blobs" if database is None else f"{name}.rounds/blobs")
                     for name in ("shuffler-1", "server")
                 ]
-                await asyncio.to_thread(until, lambda: not any(map(_files, depots)))
-        given = [Upload.decode(visit.ticket.upload, round_) for visit in crowd.visits]
+                await asyncio.to_thread(until, lambda: not any(map(_files, folders)))
+        given = [Upload.decode(session.ticket.upload, round_) for session in crowd.sessions]
         needles = [piece for one in given for piece in (one.id, one.body[:24], one.body[-24:])]
         files = Disk("", database.folder) if database else Disk("", tmp_path, "*.db*")
         assert files.found(round_.digest) == [round_.digest]

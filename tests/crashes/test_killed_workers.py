@@ -9,7 +9,7 @@ from coatcheck.errors import Unavailable
 from coatcheck.protocol.wire.batches import PART
 from coatcheck.services import clock
 from coatcheck.services.worker_pools import shared_pool
-from support.depots import MUCH, stored
+from support.blob_stores import MUCH, stored
 from support.large_batch import LargeBatch
 
 PLACES = ("open", "opened", "compute", "computed", "deal", "dealt", "seal", "sealed")

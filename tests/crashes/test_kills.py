@@ -61,7 +61,7 @@ async def check_given_up(cluster: Cluster, name: str, peers: HttpClient) -> None
 
     await asyncio.to_thread(until, given_up)
     with pytest.raises(Refused, match="'shuffler-1' abandoned the round: its operator ended it"):
-        await crowd.visits[0].collect(patience=PATIENCE)
+        await crowd.sessions[0].collect(patience=PATIENCE)
 
 
 def test_every_step_survives_a_kill(database: Postgres | None, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_two_shufflers_on_one_database(tmp_path: Path) -> None:
                 await asyncio.to_thread(cluster.start, "shuffler-1b")
                 there = cluster.url("shuffler-1b")
                 assert get(f"{there}/healthz").json()["leads"] is False
-                ticket = crowd.visits[0].ticket
+                ticket = crowd.sessions[0].ticket
                 where = url.rpartition("/rounds/")[2]
                 uploads = f"{there}/rounds/{where}/uploads"
                 until(lambda: post(uploads, content=ticket.upload).status_code == 201)

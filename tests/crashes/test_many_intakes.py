@@ -94,7 +94,7 @@ def crowd(store: ShufflerStore, digest: bytes) -> int:
 
 
 def has_grown(store: ShufflerStore, digest: bytes, least: int) -> bool:
-    """Tell whether so many are there, or all."""
+    """Return whether so many are there, or all."""
     return crowd(store, digest) >= min(least, PEOPLE)
 
 

@@ -31,15 +31,15 @@ pytestmark = pytest.mark.service
 
 async def prepared(cluster: Cluster, url: str, name: str) -> Session:
     """Make a ticket that is not sent yet."""
-    async with Session(url, path=cluster.folder / name, trusted=cluster.trusted) as visit:
-        invitation = await visit.invitation(group="riders", limit=LIMIT)
-        visit.prepare(invitation, (0.5, 0.5), ledger=None)
-        return visit
+    async with Session(url, path=cluster.folder / name, trusted=cluster.trusted) as session:
+        invitation = await session.invitation(group="riders", limit=LIMIT)
+        session.prepare(invitation, (0.5, 0.5), ledger=None)
+        return session
 
 
-def send(visit: Session) -> httpx2.Response:
+def send(session: Session) -> httpx2.Response:
     """Send a ticket's bytes once; whoever waits for better times instead of refusing is caught."""
-    return post(f"{visit.url}/uploads", content=visit.ticket.upload)
+    return post(f"{session.url}/uploads", content=session.ticket.upload)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
@@ -54,15 +54,15 @@ def test_a_full_disk(tmp_path: Path) -> None:
         asyncio.run(whole())
         pid = cluster.processes["shuffler-1"].pid
         before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-        visit = asyncio.run(prepared(cluster, url, "late"))
+        session = asyncio.run(prepared(cluster, url, "late"))
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (1024, before[1]))
         for _ in range(3):
-            answer = send(visit)
+            answer = send(session)
             assert answer.status_code in {503, 507}
             assert int(answer.headers["retry-after"]) > 0
         until(lambda: get(f"{cluster.url('shuffler-1')}/healthz").status_code == 503)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
-        until(lambda: send(visit).status_code == 201)
+        until(lambda: send(session).status_code == 201)
         assert counted(url, cluster)[0] == 6
         assert cluster.running("shuffler-1")
 
@@ -80,11 +80,11 @@ def test_a_database_that_goes_and_comes_back(postgres: Postgres, tmp_path: Path)
 
         async def whole() -> None:
             await join(2)
-            visit = await prepared(cluster, url, "late")
+            session = await prepared(cluster, url, "late")
             postgres.stop(crash=True)
             try:
                 for _ in range(3):
-                    assert send(visit).status_code == 503
+                    assert send(session).status_code == 503
                     await asyncio.sleep(0.3)
             finally:
                 postgres.start()
@@ -137,9 +137,9 @@ def test_one_use_tokens_serve_once(tmp_path: Path) -> None:
 
         first, second = asyncio.run(made())
 
-        def hand(visit: Session, token: str) -> int:
+        def hand(session: Session, token: str) -> int:
             headers = {"coatcheck-token": token} if token else {}
-            upload = visit.ticket.upload
+            upload = session.ticket.upload
             return post(f"{url}/uploads", content=upload, headers=headers).status_code
 
         assert [hand(first, ""), hand(first, "three"), hand(first, "one")] == [403, 403, 201]
@@ -162,7 +162,7 @@ def test_keys_rotate_between_rounds(tmp_path: Path) -> None:
                     crowd = Crowd(cluster, url)
                     await crowd.join(peers, people=3)
                     assert len(await crowd.collect()) == 6
-                    keys.append(crowd.visits[0].round.terms.shufflers[0].sealing)
+                    keys.append(crowd.sessions[0].round.terms.shufflers[0].sealing)
 
         asyncio.run(whole())
         assert keys[0] != keys[1]

@@ -34,7 +34,7 @@ def squared(row: dict[str, float], domain: Box, goal: Goal = "unbiased") -> floa
 
 
 def paper(row: dict[str, float], domain: Box) -> MinkowskiResponse:
-    """Give Minkowski response as published, with the local ε of the paper's equation."""
+    """Return Minkowski response as published, with the local ε of the paper's equation."""
     crowd = int(row["crowd"])
     local = calibrate(
         epsilon=row["epsilon"], crowd=crowd, delta=0.01 / crowd, method="closed-form"

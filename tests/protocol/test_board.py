@@ -73,8 +73,8 @@ def test_nothing_is_shown_of_a_round_whose_terms_are_not_in_the_log() -> None:
 def test_an_address_gets_so_many_letters() -> None:
     """One more is refused, one sent again is known, and what was shown stays after a restart."""
     first, second, more = letter(1), letter(2), letter(3)
-    shelf = MemoryKeyValueStore()
-    board = SMALL.board(shelf)
+    key_values = MemoryKeyValueStore()
+    board = SMALL.board(key_values)
     board.publish(BULLETIN, SMALL.round)
     board.letters_each = 2
     assert [board.post(raw, SMALL.round) for raw in (first, second, first)] == [2, 3, 2]
@@ -84,7 +84,9 @@ def test_an_address_gets_so_many_letters() -> None:
     back = client.write(ticket, b"back", to=to, round_=SMALL.round)[0]
     assert board.post(back, SMALL.round) == 4
     board.save()
-    again = Board(sign=SMALL.roles.board.signing.sign, check=check, letters_each=1, store=shelf)
+    again = Board(
+        sign=SMALL.roles.board.signing.sign, check=check, letters_each=1, store=key_values
+    )
     assert again.letters(SMALL.round.digest) == [first, second, back]
     with pytest.raises(LetterLimitReached):
         again.post(more, SMALL.round)
@@ -238,18 +240,18 @@ def test_letters_go_to_addresses_of_the_round() -> None:
         SMALL.board().post(raw, SMALL.round)
 
 
-def test_a_board_comes_back_from_its_shelf_at_any_time() -> None:
+def test_a_board_can_restart_from_its_store_at_any_time() -> None:
     """It signs the same root, has every place and proof, and goes on from there."""
     texts = [letter(n % 256) for n in range(300)]
-    shelf, tree = MemoryKeyValueStore(), Tree([TERMS_LEAF + SMALL.round.digest])
-    board = SMALL.board(shelf)
+    key_values, tree = MemoryKeyValueStore(), Tree([TERMS_LEAF + SMALL.round.digest])
+    board = SMALL.board(key_values)
     board.publish(BULLETIN, SMALL.round)
     tree.append(ROUND_LEAF + board.heading(SMALL.round.digest))
     for number, raw in enumerate(texts):
         assert board.post(raw, SMALL.round) == tree.append(LETTER_LEAF + raw)
         if number % 51 == 0:
             board.save()
-            board = SMALL.board(shelf)
+            board = SMALL.board(key_values)
     point = Checkpoint.decode(board.checkpoint())
     assert (point.size, point.root) == (len(tree), tree.root())
     for size in (1, 2, 255, 256, 257, 302):

@@ -129,14 +129,14 @@ def test_the_first_end_stays() -> None:
     answers = SMALL.server().answer(SMALL.batch(crowd))
     word = signed(ending(ABANDONED, LATE, 1), as_shuffler=1)
     for first, second in ((answers, word), (word, answers)):
-        shelf = MemoryKeyValueStore()
-        board = SMALL.board(shelf)
+        key_values = MemoryKeyValueStore()
+        board = SMALL.board(key_values)
         board.publish(first, SMALL.round)
         with pytest.raises(Refused, match="another outcome"):
             board.publish(second, SMALL.round)
         assert board.bulletin(SMALL.round.digest) == first
         board.save()
-        again = SMALL.board(shelf)
+        again = SMALL.board(key_values)
         assert again.checkpoint() == board.checkpoint()
 
 

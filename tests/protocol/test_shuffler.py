@@ -150,7 +150,7 @@ def test_nothing_of_sixteen_bytes_is_common_to_upload_and_batch() -> None:
     raw = b""
     for hop in range(2):
         shuffler = small.shuffler(hop)
-        small.hand_in(tickets, shuffler)
+        small.upload(tickets, shuffler)
         if hop:
             shuffler.accept(raw)
         raw = released(shuffler)

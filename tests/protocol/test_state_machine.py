@@ -152,7 +152,7 @@ def test_equal_items_of_a_batch_are_one() -> None:
     items = ([[*batch.items[0], batch.items[0][0]]], [batch.items[1]])
     double = Batch.compose(items, tallies, digest=CASCADE.round.digest)
     second = CASCADE.shuffler(1)
-    CASCADE.hand_in(FIRST, second)
+    CASCADE.upload(FIRST, second)
     signing = CASCADE.roles.shufflers[0].signing
     second.accept(double.sign(signing.sign))
     tally = Batch.decode(second.release(), CASCADE.round).tallies[0]
@@ -165,7 +165,7 @@ def test_a_cascade_takes_batches_of_its_neighbor_only() -> None:
     small, tickets = CASCADE, FIRST
     raw, other = _first_batch(small, tickets), _first_batch(small, small.crowd(3))
     second = small.shuffler(1)
-    small.hand_in(tickets, second)
+    small.upload(tickets, second)
     with pytest.raises(Malformed):
         second.receive(tickets[0].upload, now=OPENS)
     with pytest.raises(Refused, match="has not arrived"):

@@ -18,7 +18,7 @@ CHANCES = (0.4, 0.25, 0.1, 0.03, 1e-3)
 
 
 def upper(lost: int, delta: float) -> int:
-    """Give U(lost) by its definition, in exact fractions."""
+    """Return U(lost) by its definition, in exact fractions."""
     tails = (
         Fraction(sum(math.comb(m, i) for i in range(lost + 1)), 2**m)
         for m in itertools.count(2 * lost + 1)

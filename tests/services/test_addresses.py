@@ -1,4 +1,4 @@
-"""Where roles are: terms say it, roles vouch for it, and nobody is asked elsewhere."""
+"""Addresses of roles: terms state them, roles confirm them, and clients use no others."""
 
 import asyncio
 import threading
@@ -25,7 +25,7 @@ SMALL = SmallRound()
 
 
 def test_a_board_shows_no_round_that_sends_people_elsewhere(tmp_path: Path) -> None:
-    """Its entry in the terms must have its own address; then the round is taken up."""
+    """The board's entry in the terms must have its own address; then it accepts the round."""
     Cluster(tmp_path, stores={"board": "memory:"}, extra={"lease": 10_000.0})
     settings = read_settings(tmp_path / "board.toml", role="board", kind=BoardSettings)
     service = BoardService(settings)
@@ -47,19 +47,19 @@ def test_a_board_shows_no_round_that_sends_people_elsewhere(tmp_path: Path) -> N
 
 
 class _Somebody(HttpClient):
-    """Whoever answers at an address, with the board's key and another address."""
+    """A service with the board's key at another address."""
 
     def __init__(self, public: PublicKeys) -> None:
         self.public = public
 
     async def get(self, url: str, *, most: int = 0) -> bytes:
-        """Tell the key."""
+        """Return the keys."""
         del url, most
         return document(self.public)
 
 
 def test_a_server_drafts_no_terms_with_the_address_of_somebody_else(tmp_path: Path) -> None:
-    """What calls itself otherwise than the settings do is not put into terms."""
+    """A role whose address differs from the settings is not put into terms."""
     Cluster(tmp_path, stores={"server": "memory:"})
     service: Any = build("server", tmp_path / "server.toml")
     mine = replace(read_public(tmp_path / "board.public"), url="https://board.example")
@@ -73,15 +73,15 @@ def test_a_server_drafts_no_terms_with_the_address_of_somebody_else(tmp_path: Pa
 def test_a_role_at_no_address_that_terms_could_name_does_not_start(
     url: str, tmp_path: Path
 ) -> None:
-    """Plain http is for this machine, and an address has no path."""
+    """Plain http is for this machine only, and an address has no path."""
     Cluster(tmp_path, stores={"shuffler-1": "memory:"})
     service = build("shuffler", tmp_path / "shuffler-1.toml")
     with pytest.raises(Misuse, match="set `url` to the address at which people reach it"):
         service.take_url(url)
 
 
-def test_a_shuffler_that_is_not_told_whom_to_admit_does_not_start(tmp_path: Path) -> None:
-    """Open doors must be asked for."""
+def test_a_shuffler_without_an_admission_policy_does_not_start(tmp_path: Path) -> None:
+    """Open admission must be chosen explicitly."""
     Cluster(tmp_path, stores={"shuffler-1": "memory:"})
     settings: Any = build("shuffler", tmp_path / "shuffler-1.toml").settings
     assert settings.admission == "open"
@@ -92,7 +92,7 @@ def test_a_shuffler_that_is_not_told_whom_to_admit_does_not_start(tmp_path: Path
 
 
 def test_an_entry_is_vouched_for_as_a_whole() -> None:
-    """The same address and the same admission pass."""
+    """An entry passes only with the same address and the same admission policy."""
     entry = SMALL.round.terms.shufflers[0]
     check_own_entry(entry, url=entry.url, admission=entry.admission)
     with pytest.raises(Refused):
@@ -113,7 +113,7 @@ class _Elsewhere(BaseHTTPRequestHandler):
 
 
 def test_redirects_are_refused() -> None:
-    """An answer cannot send a client to another address."""
+    """A redirect cannot send a client to another address."""
     _Elsewhere.asked = []
     server = HTTPServer(("127.0.0.1", 0), _Elsewhere)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

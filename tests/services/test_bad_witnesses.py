@@ -1,4 +1,4 @@
-"""Witnesses that are silent, lie or are lied to: they spoil neither a note nor each other."""
+"""Silent, lying or deceived witnesses: they spoil neither a signed note nor each other."""
 
 import asyncio
 import base64
@@ -19,12 +19,12 @@ from support.asking import ask
 
 
 def line(key: NoteKey, made: bytes) -> bytes:
-    """Write a signature as it stands under a note."""
+    """Return a signature line as it stands under a note."""
     return f"\u2014 {key.name} {base64.b64encode(key.id + made).decode()}\n".encode()
 
 
 def test_a_witness_keeps_nothing_of_what_strangers_write_under_a_checkpoint(tmp_path: Path) -> None:
-    """Anybody may hand in a public checkpoint again, with 63 lines of rubbish or a false one."""
+    """A stranger submits a public checkpoint again, with 63 lines of junk or a false signature."""
 
     async def work(scene: Scene) -> None:
         await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
@@ -47,7 +47,7 @@ def test_a_witness_keeps_nothing_of_what_strangers_write_under_a_checkpoint(tmp_
 
 
 def test_a_witness_cosigns_one_of_two_forks_that_come_at_once(tmp_path: Path) -> None:
-    """Both continue what it cosigned last; only the first does when its turn comes."""
+    """Both forks extend the last cosigned checkpoint; only the first one is cosigned."""
     tree, other = Tree([b"a", b"b", b"c"]), Tree([b"a", b"b", b"x"])
 
     def sent(old: int, of: Tree, size: int) -> bytes:
@@ -64,8 +64,8 @@ def test_a_witness_cosigns_one_of_two_forks_that_come_at_once(tmp_path: Path) ->
     run(tmp_path, work)
 
 
-def test_a_witness_does_not_start_with_a_checkpoint_of_nobody(tmp_path: Path) -> None:
-    """A stored note that its log did not sign may hide a fork: somebody has to look."""
+def test_a_witness_does_not_start_with_an_unsigned_checkpoint(tmp_path: Path) -> None:
+    """A stored note that its log did not sign may hide a fork: the operator must look."""
 
     async def work(scene: Scene) -> None:
         await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
@@ -82,7 +82,7 @@ def test_a_witness_does_not_start_with_a_checkpoint_of_nobody(tmp_path: Path) ->
 
 
 def test_a_cosigned_checkpoint_never_goes_back(tmp_path: Path) -> None:
-    """A newer one, kept while an older one is on its way, stays."""
+    """A newer checkpoint that is stored during a slower write of an older one stays."""
 
     async def work(scene: Scene) -> None:
         await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
@@ -108,7 +108,7 @@ def test_a_cosigned_checkpoint_never_goes_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lie", ["another's", "many", "own", "no key", "no lines"])
 def test_a_witness_that_lies_spoils_no_note(lie: str, tmp_path: Path) -> None:
-    """False lines under the name of another, or of its own, and too many of them are left out."""
+    """False lines under its own or another name, and too many lines, are dropped."""
 
     async def work(scene: Scene) -> None:
         good, bad = (scene.witnesses[name].note_key for name in scene.names)
@@ -143,7 +143,7 @@ def test_a_witness_that_lies_spoils_no_note(lie: str, tmp_path: Path) -> None:
 def test_a_silent_witness_delays_nobody_who_does_not_demand_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others' word is shown while it is still awaited, also for the checkpoints after."""
+    """Other cosignatures are shown while one is awaited, also under later checkpoints."""
     monkeypatch.setattr(log, "_PATIENCE", 0.2)
 
     async def work(scene: Scene) -> None:
@@ -179,7 +179,7 @@ def test_a_silent_witness_delays_nobody_who_does_not_demand_it(
 
 
 def test_a_witness_of_somebody_else_is_named_with_its_key(tmp_path: Path) -> None:
-    """C2SP gives witnesses no address for their keys: then the settings have it."""
+    """C2SP publishes no addresses for witness keys: the settings name the key."""
 
     async def work(scene: Scene) -> None:
         board = scene.board.watched

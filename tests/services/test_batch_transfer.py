@@ -1,4 +1,4 @@
-"""A batch goes from role to role in partitions, whoever crashes, and only the signed one does."""
+"""Batches pass from role to role in partitions, despite crashes, and only if signed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -22,7 +22,7 @@ from support.shufflers import LoneShuffler, lone_shuffler
 
 
 class Wire(HttpClient):
-    """The way from the shuffler to the server, without a socket; a test may cut it.
+    """The connection from the shuffler to the server, without a socket; a test may cut it.
 
     Attributes:
         sent: the paths asked for, with their methods.
@@ -35,7 +35,7 @@ class Wire(HttpClient):
         self.left = 10**6
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: no connection is open."""
 
     async def send(
         self,
@@ -45,7 +45,7 @@ class Wire(HttpClient):
         headers: Mapping[str, str] | None = None,
         method: str = "POST",
     ) -> bytes:
-        """Ask the server, unless the way is cut."""
+        """Send a request to the server unless the connection is cut."""
         if not self.left:
             raise Unavailable("the way is cut")
         self.left -= 1
@@ -69,7 +69,7 @@ class Wire(HttpClient):
 
 
 class Scene:
-    """A shuffler with a batch of 16 partitions, and the server that is to get it."""
+    """A shuffler with a batch of 16 partitions, and the server that is to receive it."""
 
     def __init__(self, lone: LoneShuffler, folder: Path, **settings: Any) -> None:
         self.lone = lone
@@ -90,7 +90,7 @@ class Scene:
         self.lone.service.peers = self.wire
 
     async def hand_on(self) -> None:
-        """Let the shuffler hand its batch on."""
+        """Let the shuffler send its batch to the server."""
         mine = self.lone.round.terms.shufflers[0].verifying
         to = self.lone.round.terms.server.url
         await hand_on(self.lone.service, self.lone.live, to=to, signer=mine)
@@ -104,20 +104,20 @@ class Scene:
         return await self.wire.send(url, raw, headers=headers, method=method)
 
     def manifest(self) -> Manifest:
-        """Read what the shuffler signed."""
+        """Return the manifest that the shuffler signed."""
         return Manifest.decode(self.raw(), self.lone.round)
 
     def raw(self) -> bytes:
-        """Give the bytes that the shuffler signed."""
+        """Return the bytes that the shuffler signed."""
         return self.lone.service.store.blob(self.digest, "batch")
 
     def part(self, number: int) -> bytes:
-        """Give a partition."""
+        """Return a partition."""
         return self.lone.service.store.files(self.digest).get(part_name(OUT, number), use="batch")
 
     @property
     def phase(self) -> str:
-        """Where the server stands."""
+        """Return the round's phase at the server."""
         return self.server.store.round(self.digest).phase.value
 
 
@@ -125,7 +125,7 @@ class Scene:
 async def scene(
     folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
 ) -> AsyncIterator[Scene]:
-    """Have a batch released in many partitions."""
+    """Provide a batch released in many partitions."""
     monkeypatch.setattr(manifests, "_BITS", 1)
     async with lone_shuffler(folder) as lone:
         await lone.upload(9)
@@ -137,7 +137,7 @@ async def scene(
 
 
 def test_only_what_is_missing_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way is cut after each request: every partition arrives once, and then the batch is."""
+    """The connection fails after each request: every partition arrives once, then the batch."""
 
     async def whole() -> None:
         async with scene(tmp_path, monkeypatch) as made:
@@ -162,7 +162,7 @@ def test_only_what_is_missing_is_sent(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_no_other_partition_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the manifest, beyond it, of another number, altered: each is refused with a reason."""
+    """A partition that is early, beyond the manifest, misnumbered or altered is refused."""
 
     async def whole() -> None:
         async with scene(tmp_path, monkeypatch) as made:
@@ -186,7 +186,7 @@ def test_no_other_partition_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_first_manifest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second one of the same shuffler is refused, before and after the batch is whole."""
+    """A second manifest of the same shuffler is refused, before and after the batch is complete."""
 
     async def whole() -> None:
         async with scene(tmp_path, monkeypatch) as made:
@@ -209,7 +209,7 @@ def test_the_first_manifest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_batch_beyond_the_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its manifest alone shows how large it is: nothing is stored."""
+    """The manifest alone shows the batch's size: nothing is stored."""
 
     async def whole() -> None:
         async with scene(tmp_path, monkeypatch, batch_limit=2000) as made:
@@ -223,7 +223,7 @@ def test_a_batch_beyond_the_limit_is_refused(
 def test_a_manifest_whose_key_is_gone_is_taken_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server lost the key of what it awaited: its files go, and the batch comes anew."""
+    """A server that lost the key of an awaited batch deletes its files and accepts it anew."""
 
     async def whole() -> None:
         async with scene(tmp_path, monkeypatch) as made:

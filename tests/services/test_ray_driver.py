@@ -1,4 +1,4 @@
-"""A driver of Ray is left if its cluster does nothing; a node without keys ends no round."""
+"""Ray drivers are replaced when their cluster does nothing; a node without keys ends no round."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -22,21 +22,21 @@ CLUSTER = RaySettings(address="127.0.0.2:1", token="some.token")  # noqa: S106 -
 
 
 class Process:
-    """What stands for the process of a driver."""
+    """A stand-in for the process of a driver."""
 
     def __init__(self) -> None:
         self.killed = False
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the thread runs."""
         return not self.killed
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end."""
+        """Wait until the thread ends."""
         del timeout
 
     def kill(self) -> None:
-        """End it."""
+        """End the thread."""
         self.killed = True
 
 
@@ -45,7 +45,7 @@ Answer = Callable[[Connection, Any], None]
 
 @pytest.fixture
 def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Driver]]:
-    """A driver whose process is a thread of the test, which answers as the test says."""
+    """Provide a driver whose process is a thread of the test that answers as the test says."""
     threads = []
 
     def make(answer: Answer) -> Driver:
@@ -74,7 +74,7 @@ def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], Drive
 
 
 def run(tmp_path: Path) -> None:
-    """Have two parts done on the cluster."""
+    """Run two parts on the cluster."""
     settings = Settings(
         name="s", store="sqlite:s", keys=("k",), runner="ray", ray=CLUSTER, folder=str(tmp_path)
     )
@@ -83,10 +83,10 @@ def run(tmp_path: Path) -> None:
     runner.run(whose, [(1,), (2,)], lambda *_: None)
 
 
-def test_a_cluster_without_a_core_is_told_at_once(
+def test_a_cluster_without_a_core_is_an_error_at_once(
     driven: Callable[[Answer], Driver], tmp_path: Path
 ) -> None:
-    """Not when it has one again: nobody would know why nothing is done."""
+    """Waiting for a core would hide the reason why nothing happens."""
 
     def answer(pipe: Connection, given: Any) -> None:
         if given == (READY,):
@@ -98,10 +98,10 @@ def test_a_cluster_without_a_core_is_told_at_once(
     assert not driver.is_alive
 
 
-def test_a_driver_that_says_nothing_is_left(
+def test_a_driver_that_does_not_answer_is_ended(
     driven: Callable[[Answer], Driver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next step begins with another one."""
+    """The next step starts another driver."""
     monkeypatch.setattr(rays, "_JOINS", 0.01)
     driver = driven(lambda *_: None)
     with pytest.raises(Unavailable, match=r"^the cluster does not answer; check its nodes$"):
@@ -112,7 +112,7 @@ def test_a_driver_that_says_nothing_is_left(
 def test_a_driver_that_is_slow_is_waited_for(
     driven: Callable[[Answer], Driver], tmp_path: Path
 ) -> None:
-    """As long as its cluster has cores."""
+    """A slow driver is kept while its cluster has cores."""
     asked: list[Any] = []
 
     def answer(pipe: Connection, given: Any) -> None:
@@ -132,7 +132,7 @@ def test_a_driver_that_is_slow_is_waited_for(
 def test_a_node_without_the_keys_of_rounds_ends_no_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its folder is not mounted, say: the role knows whether a key is gone, a node does not."""
+    """Its folder may not be mounted: only the role knows whether a key is gone."""
     settings = Settings(name="s", store="elsewhere:", keys=("k",), folder=str(tmp_path))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     given = (settings, bytes(32), ("Forgotten", "the key of this round is gone"))
@@ -142,7 +142,7 @@ def test_a_node_without_the_keys_of_rounds_ends_no_round(
 
 
 def test_a_stage_without_the_folder_of_keys_is_tried_again(tmp_path: Path) -> None:
-    """In a process of this machine, too: a folder that is away has not lost its keys."""
+    """This holds in a process of this machine too: an absent folder has not lost its keys."""
     settings = Settings(name="s", store="sqlite:s.db", keys=("k",), folder=str(tmp_path))
     with pytest.raises(Unavailable, match="mount it"):
         run_part(reading, settings, bytes(32), ())

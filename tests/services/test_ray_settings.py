@@ -1,4 +1,4 @@
-"""The settings of a cluster of Ray: refused when they are read, and no secret among them."""
+"""Settings of a Ray cluster: checked when they are read, and free of secrets."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ from support.ray_stages import whose
 def test_a_node_that_anybody_may_use_does_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it reads a key; so does one with another version."""
+    """An unauthenticated node, or one with another version, refuses before it reads a key."""
     settings = Settings(name="s", store="elsewhere:", keys=("k",), folder=str(tmp_path))
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     kind, text = do_part(__version__, whose, settings, bytes(32), (1,))
@@ -48,7 +48,7 @@ GOOD = 'address = "head:6379"\ntoken = "token"\n'
     ],
 )
 def test_settings_are_checked(table: str, wrong: str, tmp_path: Path) -> None:
-    """What no cluster could mend is refused when the settings are read."""
+    """Settings that cannot work on any cluster are refused when they are read."""
     store = "" if "store" in table else 'store = "sqlite:s.db"\n'
     (tmp_path / "s.toml").write_text(
         f'[shuffler]\nname = "s"\nkeys = ["k"]\nrunner = "ray"\n{store}{table}'
@@ -60,7 +60,7 @@ def test_settings_are_checked(table: str, wrong: str, tmp_path: Path) -> None:
 def test_a_service_does_not_start_without_ray_or_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token that is missing, empty or readable by others, and a Ray that is not installed."""
+    """The token is missing, empty or readable by others, or Ray is not installed."""
     ray = RaySettings(address="head:6379", token="token")  # noqa: S106 - a file
     settings = ShufflerSettings(
         name="s", store="sqlite:s.db", keys=("k",), folder=str(tmp_path), runner="ray", ray=ray
@@ -81,8 +81,8 @@ def test_a_service_does_not_start_without_ray_or_token(
         check_runner(settings)
 
 
-def test_nodes_are_told_no_password(tmp_path: Path) -> None:
-    """They get places of files; the address of the database stays with the role."""
+def test_nodes_receive_no_password(tmp_path: Path) -> None:
+    """Nodes get the locations of files; the database address stays with the role."""
     settings = ShufflerSettings(
         name="s",
         store="postgresql://role:password@host/db",
@@ -99,7 +99,7 @@ def test_nodes_are_told_no_password(tmp_path: Path) -> None:
 
 
 def test_tls_is_what_ray_reads() -> None:
-    """All three files, or no word of it."""
+    """Ray's TLS needs all three files or none."""
     where: dict[str, Any] = {"address": "h:1", "token": "t"}
     plain = RaySettings(**where)
     assert "RAY_USE_TLS" not in environment(plain)
@@ -113,8 +113,8 @@ def test_tls_is_what_ray_reads() -> None:
     }
 
 
-def test_a_cluster_without_tls_is_told(tmp_path: Path) -> None:
-    """By a role that has certificates: somebody is at the address, and answers in clear."""
+def test_a_cluster_without_tls_is_an_error(tmp_path: Path) -> None:
+    """A role with certificates reports that the cluster's address answers without TLS."""
     certify(tmp_path)
 
     def answer(server: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""The gateway and the relay one by one: keys that change, and one answer to each fault."""
+"""The gateway and the relay separately: key changes, and one answer to each fault."""
 
 import asyncio
 import json
@@ -31,14 +31,14 @@ from support.relay_scene import BOARD, SEALED, Relayed, Scene, get, run
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    """A fresh scene."""
+    """Provide a fresh scene."""
     made = Scene(tmp_path)
     yield made
     made.board.store.close()
 
 
-def test_what_is_wrong_inside_is_told_inside(scene: Scene) -> None:
-    """Unknown and private addresses, no HTTP, Expect: all are sealed answers with their status."""
+def test_errors_inside_a_sealed_request_are_sealed(scene: Scene) -> None:
+    """Unknown and private addresses, no HTTP, Expect: each gets a sealed answer with its status."""
     token = (scene.local.folder / "admin.token").read_bytes()
     digest = b"0" * 64
     cases = [
@@ -69,7 +69,7 @@ def test_what_is_wrong_inside_is_told_inside(scene: Scene) -> None:
 
 
 def test_what_does_not_open_has_one_answer(scene: Scene) -> None:
-    """An unknown key, altered bytes: the same problem; too short or long: bare refusals."""
+    """An unknown key and altered bytes get the same problem; wrong lengths get a bare refusal."""
 
     async def whole() -> None:
         good = (await scene.sealed(get(b"/checkpoint"))).raw
@@ -92,8 +92,8 @@ def test_what_does_not_open_has_one_answer(scene: Scene) -> None:
     run(whole)
 
 
-def test_keys_change_and_the_one_before_serves_as_long_again(scene: Scene) -> None:
-    """After a period a new key is shown; after two the old one opens nothing."""
+def test_a_replaced_key_works_for_one_more_period(scene: Scene) -> None:
+    """After one period a new key is shown; after two the old one opens nothing."""
     period = scene.board.settings.gateway_period
 
     async def status(sealed: SealedRequest) -> int:
@@ -117,8 +117,8 @@ def test_keys_change_and_the_one_before_serves_as_long_again(scene: Scene) -> No
     run(whole)
 
 
-def test_a_key_opens_nothing_after_the_end_that_was_signed(scene: Scene) -> None:
-    """Also if nobody asked for long, so that it was replaced late."""
+def test_a_key_opens_nothing_after_its_signed_expiry(scene: Scene) -> None:
+    """This holds even if no request came for long, so that the key was replaced late."""
     period = scene.board.settings.gateway_period
 
     async def whole() -> None:
@@ -136,7 +136,7 @@ def test_a_key_opens_nothing_after_the_end_that_was_signed(scene: Scene) -> None
 
 
 def test_the_role_signs_its_keys_with_every_key_it_has(scene: Scene) -> None:
-    """Whoever knows one of the role's keys can check them; altered ones are signed by nobody."""
+    """A client that trusts one of the role's keys can verify them; altered ones fail."""
 
     async def whole() -> None:
         signed = await scene.keys()
@@ -150,7 +150,7 @@ def test_the_role_signs_its_keys_with_every_key_it_has(scene: Scene) -> None:
 
 
 def test_a_long_answer_is_asked_for_in_parts(scene: Scene) -> None:
-    """A range of an answer comes back as such; one outside is refused."""
+    """A range of an answer returns as such; a range outside is refused."""
 
     async def whole() -> None:
         await scene.board.leadership.renew()
@@ -192,7 +192,7 @@ def test_a_client_levels_the_sizes_of_a_round(scene: Scene) -> None:
 
 
 def test_the_relay_has_one_answer_for_each_fault(scene: Scene) -> None:
-    """Unknown gateways, other media, bodies too long, gateways away or strange: nothing is told."""
+    """Unknown gateways, wrong media, long bodies, failed gateways: the answers reveal nothing."""
     where = "/gateways/127.0.0.1:7"
 
     async def whole() -> None:
@@ -230,7 +230,7 @@ def test_the_relay_has_one_answer_for_each_fault(scene: Scene) -> None:
 def test_the_relay_gives_everybody_the_same_keys(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It fetches them once, and again when the gateway says that it has others."""
+    """The relay fetches keys once, and again when the gateway says that it has others."""
     now = [50.0]
     monkeypatch.setattr("coatcheck.services.relay.time.monotonic", lambda: now[0])
     where = "/gateways/127.0.0.1:7"
@@ -257,8 +257,8 @@ def test_the_relay_gives_everybody_the_same_keys(
     run(whole)
 
 
-def test_people_who_ask_at_one_moment_get_the_same_keys(scene: Scene) -> None:
-    """A gateway that makes a key for everybody who asks is asked once."""
+def test_simultaneous_requests_get_the_same_keys(scene: Scene) -> None:
+    """A gateway that makes a key per request is asked once."""
 
     class Own(Scene):
         async def exchange(self, *given: Any, **more: Any) -> Answered:
@@ -278,8 +278,8 @@ def test_people_who_ask_at_one_moment_get_the_same_keys(scene: Scene) -> None:
     run(whole)
 
 
-def test_what_is_done_is_not_under_way_any_more(scene: Scene) -> None:
-    """A relay with room for one request takes one after the other, whatever became of them."""
+def test_a_finished_request_frees_its_place(scene: Scene) -> None:
+    """A relay with room for one request accepts one after the other, whatever their results."""
     where = "/gateways/127.0.0.1:7"
     scene.relay.settings = RelaySettings(name="relay", gateways=(BOARD,), waiting=1)
 

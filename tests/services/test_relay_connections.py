@@ -1,4 +1,4 @@
-"""The relay's connections to gateways: whatever a gateway does, there is one answer or none."""
+"""The relay's connections to gateways: each request gets exactly one answer or an error."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ Work = Callable[[Pipes, str], Awaitable[None]]
 
 
 def gateway(*said: bytes, work: Work, hang_up: bool = False) -> list[bytes]:
-    """Serve these answers, one per request, over however many connections; what was asked."""
+    """Serve these answers, one per request, over any number of connections; yield the requests."""
     asked: list[bytes] = []
     answers = list(said)
     serving: list[asyncio.Task[None] | None] = []
@@ -57,12 +57,12 @@ def gateway(*said: bytes, work: Work, hang_up: bool = False) -> list[bytes]:
 
 
 async def ask(pipes: Pipes, url: str, body: bytes = b"body") -> Answered:
-    """Ask once."""
+    """Send one request."""
     return await pipes.exchange("POST", origin_of(url), "/x", body, headers={"content-type": "a/b"})
 
 
 def test_answers_come_back_whole_over_kept_connections() -> None:
-    """Plain, in chunks, and the last one before the gateway closes."""
+    """Answers in one piece, in chunks, and the last one before the gateway closes."""
 
     async def work(pipes: Pipes, url: str) -> None:
         found = [await ask(pipes, url) for _ in range(3)]
@@ -79,7 +79,7 @@ def test_answers_come_back_whole_over_kept_connections() -> None:
 
 
 def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
-    """The gateway hung up after its answer: the next request takes a new connection."""
+    """The gateway closed after its answer: the next request opens a new connection."""
 
     async def work(pipes: Pipes, url: str) -> None:
         for _ in range(3):
@@ -101,8 +101,8 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
     ],
     ids=["nothing", "no HTTP", "cut off", "too long", "endless headers"],
 )
-def test_a_strange_gateway_counts_as_away(said: bytes) -> None:
-    """No answer, no HTTP, half an answer, one that does not end."""
+def test_a_faulty_gateway_counts_as_away(said: bytes) -> None:
+    """No answer, no HTTP, half an answer, and an answer without end."""
 
     async def work(pipes: Pipes, url: str) -> None:
         with pytest.raises(Unavailable, match="hangs up"):
@@ -112,7 +112,7 @@ def test_a_strange_gateway_counts_as_away(said: bytes) -> None:
 
 
 def test_a_gateway_that_is_not_there_counts_as_away() -> None:
-    """Nobody listens, or nobody answers in time."""
+    """A refused connection and a timeout."""
 
     async def whole() -> None:
         pipes = Pipes(timeout=0.2)

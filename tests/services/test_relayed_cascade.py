@@ -1,4 +1,4 @@
-"""A cascade through a relay: registrations, uploads, proofs and answers all go the same way."""
+"""A cascade through a relay: registrations, uploads, proofs and answers all go through it."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.service
 
 
 def test_a_whole_cascade_goes_through_a_relay(tmp_path: Path) -> None:
-    """Everybody registers with the second shuffler, then hands in at the first, and is served."""
+    """People register with the second shuffler, upload to the first, and get their answers."""
     people = 3 + SPARE
     with Cluster(tmp_path, shufflers=2, relay=True, extra=QUICK) as local:
         url = local.open_round(draft("cascade", minimum=3), closes=1, expires=3600)
@@ -23,11 +23,11 @@ def test_a_whole_cascade_goes_through_a_relay(tmp_path: Path) -> None:
         async def one(number: int, group: str) -> tuple[int, int]:
             path = tmp_path / f"{group}-{number}"
             client = RelayedClient(relay, first=url, trusted=local.trusted)
-            visit = Session(url, path=path, trusted=local.trusted, peers=client)
-            ticket = await visit.join(
+            session = Session(url, path=path, trusted=local.trusted, peers=client)
+            ticket = await session.join(
                 (0.25, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE
             )
-            answer = await visit.collect(patience=PATIENCE)
+            answer = await session.collect(patience=PATIENCE)
             await client.close()
             return len(ticket.registered), len(answer.partners)
 

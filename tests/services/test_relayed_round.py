@@ -1,4 +1,4 @@
-"""A round through a relay, with every wire tapped: nobody sees a name and a request together."""
+"""A round through a relay with wiretaps everywhere: no party sees a name with a request."""
 
 import asyncio
 from collections.abc import Iterator
@@ -35,11 +35,11 @@ class Tapped:
     local: Cluster
     taps: dict[str, Wiretap]
     url: str
-    visits: list[Session]
+    sessions: list[Session]
     found: list[Any]
 
     def records(self, name: str) -> bytes:
-        """Give all that a role could have kept: what it heard, wrote down and stored."""
+        """Return all that a role could have stored: requests, logs and files."""
         files = [path for path in self.local.folder.glob(f"{name}*") if path.is_file()]
         heard = self.taps[name].everything if name in self.taps else b""
         return heard + b"".join(path.read_bytes() for path in files)
@@ -47,7 +47,7 @@ class Tapped:
 
 @pytest.fixture(scope="module")
 def tapped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tapped]:
-    """Hold a round in which everybody does everything through the relay, and demands a witness."""
+    """Run a round in which all requests go through the relay and clients demand a witness."""
     folder = tmp_path_factory.mktemp("tapped")
     with ExitStack() as stack:
         taps = {
@@ -68,27 +68,27 @@ async def _hold(made: Tapped) -> None:
     people.mkdir()
 
     async def join(number: int) -> Session:
-        visit = _visit(made, number)
+        session = _visit(made, number)
         group = GROUPS[number % 2]
-        await visit.join((0.25, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
-        return visit
+        await session.join((0.25, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
+        return session
 
-    made.visits = list(await asyncio.gather(*(join(n) for n in range(2 * PEOPLE))))
+    made.sessions = list(await asyncio.gather(*(join(n) for n in range(2 * PEOPLE))))
     ways = [board_view.one_entry, board_view.whole_board, board_view.by_size]
     made.found = await asyncio.gather(
         *(
-            visit.collect(patience=PATIENCE, retrieval=ways[number % 3])
-            for number, visit in enumerate(made.visits)
+            session.collect(patience=PATIENCE, retrieval=ways[number % 3])
+            for number, session in enumerate(made.sessions)
         )
     )
-    for visit, answer in zip(made.visits, made.found, strict=True):
-        await visit.write(b"at the corner", to=answer.partners[0].contact)
-    boxes = [await visit.read() for visit in made.visits]
+    for session, answer in zip(made.sessions, made.found, strict=True):
+        await session.write(b"at the corner", to=answer.partners[0].contact)
+    boxes = [await session.read() for session in made.sessions]
     assert [letter.body for box in boxes for letter in box.letters] == [b"at the corner"] * (
         2 * PEOPLE
     )
-    for visit in made.visits:
-        await visit._peers.close()
+    for session in made.sessions:
+        await session._peers.close()
 
 
 def _visit(made: Tapped, number: int) -> Session:
@@ -99,7 +99,7 @@ def _visit(made: Tapped, number: int) -> Session:
 
 
 def test_no_role_sees_a_person(tapped: Tapped) -> None:
-    """Neither a connection, a log, a store nor a packet of a role names a person's address."""
+    """No connection, log, store or packet of a role contains a person's address."""
     for name in ("shuffler-1", "server", "board"):
         assert not set(HOMES) & set(tapped.taps[name].callers)
         records = tapped.records(name)
@@ -110,11 +110,11 @@ def test_no_role_sees_a_person(tapped: Tapped) -> None:
 
 
 def test_the_relay_sees_no_content(tapped: Tapped) -> None:
-    """No upload, entry, letter or address, sealed as it is, is in what the relay saw or kept."""
+    """Nothing the relay saw or stored contains an upload, entry, letter or address, even sealed."""
     records = tapped.records("relay").lower()
     board = tapped.taps["board"].everything + tapped.records("board")
-    round_ = tapped.visits[0].round
-    tickets = [visit.ticket for visit in tapped.visits]
+    round_ = tapped.sessions[0].round
+    tickets = [session.ticket for session in tapped.sessions]
     pieces = [round_.digest, *(ticket.upload[60:92] for ticket in tickets)]
     pieces += [ticket.keys.address for ticket in tickets]
     for piece in pieces:
@@ -126,14 +126,14 @@ def test_the_relay_sees_no_content(tapped: Tapped) -> None:
 
 
 def test_the_relay_writes_nothing_down(tapped: Tapped) -> None:
-    """Its log has the line that says where it is."""
+    """The relay's log has only the line with its address."""
     text = (tapped.local.folder / "relay.log").read_text(encoding="utf-8")
     assert text.splitlines() == [f"coatcheck: relay at {tapped.taps['relay'].url}"]
     assert not list(tapped.local.folder.glob("relay*.db"))
 
 
 def test_steps_cannot_be_told_apart_by_size(tapped: Tapped) -> None:
-    """Every sealed request has one size; every answer has it too, but pieces of the bulletin."""
+    """Every sealed request has one size; so has every answer except pieces of the bulletin."""
     relay = tapped.taps["relay"]
     assert relay.sizes(b"message/ohttp-req") == {SIZES[0]}
     assert relay.sizes(b"message/ohttp-res") <= set(SIZES)
@@ -141,7 +141,7 @@ def test_steps_cannot_be_told_apart_by_size(tapped: Tapped) -> None:
 
 
 def test_a_direct_request_would_have_been_found(tapped: Tapped) -> None:
-    """The same search finds somebody who asks the board directly."""
+    """The same search finds a person who sends a request to the board directly."""
 
     async def whole() -> None:
         async with from_address(ALOOF) as http:
@@ -151,48 +151,48 @@ def test_a_direct_request_would_have_been_found(tapped: Tapped) -> None:
     assert ALOOF in tapped.taps["board"].callers
 
 
-def test_one_entry_is_asked_for_through_a_relay_only(tapped: Tapped) -> None:
-    """Without one the client refuses before it asks, and the ticket remembers the relay."""
+def test_one_entry_needs_a_relay(tapped: Tapped) -> None:
+    """Without a relay the client refuses to fetch it, and the ticket remembers the relay."""
     number = 1
-    path, trusted = tapped.visits[number].path, tapped.local.trusted
+    path, trusted = tapped.sessions[number].path, tapped.local.trusted
     remembered = Session(tapped.url, path=path, trusted=trusted)
     assert isinstance(remembered._peers, RelayedClient)
     asyncio.run(remembered._peers.close())
     Path(f"{path}.relay").rename(f"{path}.away")
 
     async def direct() -> None:
-        async with Session(tapped.url, path=path, trusted=trusted) as visit:
-            await visit.collect(retrieval=board_view.one_entry)
+        async with Session(tapped.url, path=path, trusted=trusted) as session:
+            await session.collect(retrieval=board_view.one_entry)
 
     with pytest.raises(Misuse, match="give a relay"):
         asyncio.run(direct())
     Path(f"{path}.away").rename(f"{path}.relay")
 
 
-def test_every_way_gives_the_same_answer(tapped: Tapped) -> None:
-    """One entry, the whole board, and whichever is due by size."""
+def test_every_retrieval_gives_the_same_answer(tapped: Tapped) -> None:
+    """One entry, the whole board, and the choice by size."""
 
     async def whole() -> None:
-        visit = _visit(tapped, 0)
-        found = [await visit.collect(retrieval=way) for way in board_view.RETRIEVALS.values()]
+        session = _visit(tapped, 0)
+        found = [await session.collect(retrieval=way) for way in board_view.RETRIEVALS.values()]
         assert found == [tapped.found[0]] * 3
-        await visit._peers.close()
+        await session._peers.close()
 
     asyncio.run(whole())
 
 
 def test_with_the_relay_gone_nothing_goes_around_it(tapped: Tapped) -> None:
-    """The client waits, says so, and no role hears anything. The last test: it ends the relay."""
+    """The client waits, says so, and no role gets a request. The last test: it ends the relay."""
     tapped.local.kill("relay")
     before = {name: len(tap.callers) for name, tap in tapped.taps.items() if name != "relay"}
 
     async def whole() -> None:
-        visit = _visit(tapped, 0)
+        session = _visit(tapped, 0)
         with pytest.raises(Unavailable, match="nothing was sent without the relay"):
-            await visit.collect(patience=1.0)
+            await session.collect(patience=1.0)
         with pytest.raises(Unavailable, match="nothing was sent without the relay"):
-            await visit.write(b"hello", to=tapped.found[0].partners[0].contact, patience=0.5)
-        await visit._peers.close()
+            await session.write(b"hello", to=tapped.found[0].partners[0].contact, patience=0.5)
+        await session._peers.close()
 
     asyncio.run(whole())
     callers = {name: tapped.taps[name].callers[count:] for name, count in before.items()}

@@ -1,4 +1,4 @@
-"""Every round ends with one signed word on its board, whoever is gone and whoever lies."""
+"""Every round ends with one signed outcome on its board, whatever roles fail or lie."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ FINAL = {"delivered", "ended", "published", "overtaken", "lapsed"}
 
 
 def said(works: Clockwork) -> tuple[str, int, int] | None:
-    """How the round ended: outcome, reason, who."""
+    """Return the outcome, its reason and its signer."""
     end = works.end()
     if end is None:
         return None
@@ -40,21 +40,21 @@ def said(works: Clockwork) -> tuple[str, int, int] | None:
 
 
 def forged(works: Clockwork, *, hop: int, signer: str) -> bytes:
-    """Sign that the shuffler at a hop gave the round up."""
+    """Sign an abandonment in the name of the shuffler at a hop."""
     keys = read_keys(works.folder / f"{signer}.key").pairs
     word = abandonment(works.round, reason=OPERATOR, signer=hop)
     return word.signed(keys.signing.sign).encode()
 
 
 async def tell(works: Clockwork, raw: bytes, *, to: str) -> int:
-    """Hand an end to a role; the status."""
+    """Send an outcome to a role; return the status."""
     async with httpx2.AsyncClient(transport=works.links[to]) as http:
         url = f"https://{to}/rounds/{works.digest.hex()}/end"
         return (await http.post(url, content=raw)).status_code
 
 
 def expected(dead: str, crowd: int, shufflers: int) -> tuple[str, int, int]:
-    """Who ends a round of which a role died before its release, and why."""
+    """Return which role must end the round if this one died before the release, and why."""
     first_lives = dead != "shuffler-1"
     if first_lives and crowd < 3:
         return "abandoned", FEW_REPORTS, 0
@@ -69,8 +69,8 @@ def expected(dead: str, crowd: int, shufflers: int) -> tuple[str, int, int]:
 
 @pytest.mark.parametrize("crowd", [3, 2])
 @pytest.mark.parametrize("shufflers", [1, 2, 3])
-def test_a_round_ends_whoever_is_gone(tmp_path: Path, shufflers: int, crowd: int) -> None:
-    """One role dies before the release: by the deadline the board has one end, by whom it should.
+def test_a_round_ends_whichever_role_dies(tmp_path: Path, shufflers: int, crowd: int) -> None:
+    """One role dies before the release: by the deadline the board has the right outcome.
 
     No role that lives is left with anything to do.
     """
@@ -90,7 +90,7 @@ def test_a_round_ends_whoever_is_gone(tmp_path: Path, shufflers: int, crowd: int
 
 
 def test_a_board_that_comes_back_gets_the_end(tmp_path: Path) -> None:
-    """Whoever has an end keeps it for the board, and after a week lets go."""
+    """A role keeps an outcome for the board and drops it after a week."""
 
     async def whole(weeks: int) -> None:
         async with clockwork(tmp_path / str(weeks)) as works:
@@ -109,7 +109,7 @@ def test_a_board_that_comes_back_gets_the_end(tmp_path: Path) -> None:
 
 
 def test_a_cascade_passes_an_abandonment_on(tmp_path: Path) -> None:
-    """When the first shuffler's operator ends a round, nobody waits: all pass one word on."""
+    """The first shuffler's operator ends a round: every role passes the same outcome on at once."""
 
     async def whole() -> None:
         async with clockwork(tmp_path, shufflers=3) as works:
@@ -130,7 +130,7 @@ def test_a_cascade_passes_an_abandonment_on(tmp_path: Path) -> None:
 
 
 def test_a_later_shuffler_that_hears_nothing_ends_the_round(tmp_path: Path) -> None:
-    """It waits to its own deadline and not a second longer."""
+    """It waits until its own deadline and not a second longer."""
 
     async def whole() -> None:
         async with clockwork(tmp_path, shufflers=2) as works:
@@ -146,8 +146,8 @@ def test_a_later_shuffler_that_hears_nothing_ends_the_round(tmp_path: Path) -> N
     asyncio.run(whole())
 
 
-def test_only_a_shuffler_before_can_end_a_round_and_only_without_a_batch(tmp_path: Path) -> None:
-    """Others' words, forged ones, and words after the batch change nothing."""
+def test_only_an_earlier_shuffler_ends_a_round_and_only_before_its_batch(tmp_path: Path) -> None:
+    """Outcomes by other parties, forged ones, and ones after the batch change nothing."""
 
     async def whole() -> None:
         async with clockwork(tmp_path, shufflers=2) as works:
@@ -177,8 +177,8 @@ def test_only_a_shuffler_before_can_end_a_round_and_only_without_a_batch(tmp_pat
     asyncio.run(whole())
 
 
-def test_the_first_end_on_the_board_stays(tmp_path: Path) -> None:
-    """A shuffler's word that comes before the answers ends the round, under the shuffler's name."""
+def test_the_first_outcome_on_the_board_stays(tmp_path: Path) -> None:
+    """An abandonment that precedes the answers ends the round in the shuffler's name."""
 
     async def whole() -> None:
         async with clockwork(tmp_path) as works:
@@ -198,10 +198,10 @@ def test_the_first_end_on_the_board_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])
-def test_a_task_that_does_not_answer_in_time_is_refused(
+def test_a_task_without_an_answer_in_time_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """People are told at the deadline, and the tallies are the batch's."""
+    """The deadline ends the round with a signed refusal; its tallies are the batch's."""
 
     async def broken(*_: object) -> str:
         if how == "hangs":
@@ -241,7 +241,7 @@ async def _at_once(service: object, end: int, step: object) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_clocks_that_step_do_not_keep_a_round_from_its_end(tmp_path: Path, seed: int) -> None:
-    """Every wall clock steps by up to ten minutes, forth and back: the round is answered once.
+    """Every wall clock steps by up to ten minutes, both ways: the round is answered once.
 
     It does not close in less than half of its time, as no clock runs at more than twice its pace.
     """
@@ -263,7 +263,7 @@ def test_clocks_that_step_do_not_keep_a_round_from_its_end(tmp_path: Path, seed:
 
 
 def test_terms_that_not_everybody_signs_lapse(tmp_path: Path) -> None:
-    """Nobody could join, so there is nothing to end; the server does not ask for ever."""
+    """Nobody could join, so there is nothing to end; the server stops asking for signatures."""
 
     async def whole() -> None:
         async with clockwork(tmp_path, shufflers=2) as works:

@@ -1,4 +1,4 @@
-"""People and rounds on services that go on running: too few, the same ticket again, strangers."""
+"""People and rounds on long-running services: small crowds, repeated tickets, untrusted keys."""
 
 import asyncio
 import contextlib
@@ -28,15 +28,15 @@ pytestmark = pytest.mark.service
 
 
 async def prepared(cluster: Cluster, url: str, name: str) -> Session:
-    """Make a ticket that is not sent yet."""
-    async with Session(url, path=cluster.folder / name, trusted=cluster.trusted) as visit:
-        invitation = await visit.invitation(group="riders", limit=LIMIT)
-        visit.prepare(invitation, (0.5, 0.5), ledger=None)
-        return visit
+    """Make a ticket without sending it."""
+    async with Session(url, path=cluster.folder / name, trusted=cluster.trusted) as session:
+        invitation = await session.invitation(group="riders", limit=LIMIT)
+        session.prepare(invitation, (0.5, 0.5), ledger=None)
+        return session
 
 
 def test_a_round_below_its_crowd_is_abandoned(running: Cluster) -> None:
-    """At its end a small round is given up, people are told, and nothing of it is left."""
+    """At its end a small round is abandoned, people get an error, and the round is deleted."""
 
     async def joined(peers: HttpClient) -> Crowd:
         for seconds in (6, 20, 60, 180):  # on a busy machine a round may expire before
@@ -53,8 +53,8 @@ def test_a_round_below_its_crowd_is_abandoned(running: Cluster) -> None:
         async with HttpClient() as peers:
             crowd = await joined(peers)
             with pytest.raises(Refused, match="abandoned"):
-                await crowd.visits[0].collect(patience=PATIENCE)
-            upload = crowd.visits[0].ticket.upload
+                await crowd.sessions[0].collect(patience=PATIENCE)
+            upload = crowd.sessions[0].ticket.upload
             late = post(f"{crowd.url}/uploads", content=upload)
             assert late.status_code == 409
             return crowd
@@ -66,16 +66,16 @@ def test_a_round_below_its_crowd_is_abandoned(running: Cluster) -> None:
         assert ticket.upload[100:160] not in kept
 
 
-def test_a_ticket_of_before_a_crash_is_used_again(running: Cluster) -> None:
-    """A person who crashed after storing the ticket sends the same bytes, and pays once."""
+def test_a_ticket_from_before_a_crash_is_used_again(running: Cluster) -> None:
+    """A person who crashed after storing the ticket sends the same bytes and pays once."""
     url = running.open_round(draft("again", minimum=3), closes=3000, expires=36000)
     first = asyncio.run(prepared(running, url, "mine"))
     upload = first.ticket.upload
 
     async def again() -> bytes:
-        async with Session(url, path=running.folder / "mine", trusted=running.trusted) as visit:
-            await visit.join((0.9, 0.9), group="riders", limit=LIMIT, ledger=None)
-            return visit.ticket.upload
+        async with Session(url, path=running.folder / "mine", trusted=running.trusted) as session:
+            await session.join((0.9, 0.9), group="riders", limit=LIMIT, ledger=None)
+            return session.ticket.upload
 
     assert asyncio.run(again()) == upload
     assert asyncio.run(again()) == upload
@@ -83,22 +83,22 @@ def test_a_ticket_of_before_a_crash_is_used_again(running: Cluster) -> None:
     assert (running.folder / "mine").stat().st_mode & 0o777 == 0o600
 
 
-def test_an_untrusted_key_is_no_way_in(running: Cluster, tmp_path: Path) -> None:
-    """Whoever does not know a key of the terms sends nothing, and finds no other way."""
+def test_an_untrusted_key_stops_a_client(running: Cluster, tmp_path: Path) -> None:
+    """A client that lacks a key of the terms sends nothing."""
     url = running.open_round(draft("strange"), closes=3000, expires=36000)
     some = replace(running.trusted, shufflers=())
 
     async def whole() -> None:
-        async with Session(url, path=tmp_path / "t", trusted=some) as visit:
+        async with Session(url, path=tmp_path / "t", trusted=some) as session:
             with pytest.raises(Refused, match="not one you trust"):
-                await visit.join((0.5, 0.5), group="riders", limit=LIMIT, ledger=None)
+                await session.join((0.5, 0.5), group="riders", limit=LIMIT, ledger=None)
 
     asyncio.run(whole())
     assert not (tmp_path / "t").exists()
     assert counted(url, running)[0] == 0
 
 
-def test_healthz_tells_the_time(running: Cluster) -> None:
+def test_healthz_returns_the_time(running: Cluster) -> None:
     """Other roles compare their clocks with it."""
     before = int(time.time())
     told = get(f"{running.url('board')}/healthz").json()["now"]

@@ -1,4 +1,4 @@
-"""No line of a log is about one report, not even when something unforeseen goes wrong."""
+"""Logs never describe a single report, even after an unforeseen error."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from coatcheck.services.web.app import Service
 def test_an_unforeseen_error_is_logged_without_its_message(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A database that quotes an upload in its refusal does not put it into the log."""
+    """A database that quotes an upload in its error does not put it into the log."""
 
     async def step() -> None:
         raise KeyError("Key (id)=(5f3a9c) already exists")

@@ -1,4 +1,4 @@
-"""A tick reads what may have changed: its cost does not grow with the rounds that are over."""
+"""A tick reads only rounds that may have changed: finished rounds do not slow it down."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ OVER: dict[str, Over] = {
 
 
 def end_rounds(service: RoundService[Any, Any, Any], over: Over, count: int) -> None:
-    """Put rounds that are over into a store."""
+    """Put finished rounds into a store."""
     for number in range(count):
         name = f"{count} {number}"
         record = over(hashlib.sha256(name.encode()).digest(), name)
@@ -30,7 +30,7 @@ def end_rounds(service: RoundService[Any, Any, Any], over: Over, count: int) -> 
 
 
 async def work(service: RoundService[Any, Any, Any]) -> int:
-    """Count the steps of the database's machine in one tick, the sweep of keys included."""
+    """Count the database's virtual-machine steps in one tick, including the sweep of keys."""
     steps = 0
 
     def count() -> int:
@@ -50,7 +50,7 @@ async def work(service: RoundService[Any, Any, Any]) -> int:
 
 @pytest.mark.parametrize("name", ["shuffler-1", "server"])
 def test_a_tick_costs_the_same_after_500_rounds(tmp_path: Path, name: str) -> None:
-    """Only a deeper index may show, not rows that are read."""
+    """Only a deeper index may show, not more rows."""
 
     async def whole() -> None:
         async with clockwork(tmp_path) as works:
@@ -70,7 +70,7 @@ def test_a_tick_costs_the_same_after_500_rounds(tmp_path: Path, name: str) -> No
 
 
 def test_a_round_that_ends_is_read_once_more(tmp_path: Path) -> None:
-    """Its last phase is known, counted, and no longer looked at; its name still finds it."""
+    """Its last phase is read and counted; then ticks skip it, and its name still finds it."""
 
     async def whole() -> None:
         async with clockwork(tmp_path) as works:
@@ -90,8 +90,8 @@ def test_a_round_that_ends_is_read_once_more(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-def test_a_slow_look_takes_no_round_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it read before a move is known after it: no step of the phase before is tried again."""
+def test_a_slow_tick_takes_no_round_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stale read does not replace a newer phase: no step of the earlier phase runs again."""
 
     async def whole() -> None:
         async with clockwork(tmp_path) as works:

@@ -1,4 +1,4 @@
-"""TLS: with a certificate in the settings every service speaks it, also to the others."""
+"""TLS: with a certificate in its settings a service uses TLS, also towards other services."""
 
 import asyncio
 import ssl
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.service
 
 
 def test_a_round_over_tls(tmp_path: Path) -> None:
-    """Services and people speak TLS throughout; whoever does not know the certificate is out."""
+    """Services and people use TLS throughout; a client without the certificate cannot connect."""
     certify(tmp_path)
     tls = {"tls_certificate": "tls.pem", "tls_key": "tls.key", "ca": "tls.pem"}
     context = ssl.create_default_context(cafile=str(tmp_path / "tls.pem"))
@@ -45,11 +45,11 @@ def test_a_round_over_tls(tmp_path: Path) -> None:
             httpx2.get(f"{server}/healthz")
 
         def mine(*, ca: str = "", patience: float = 600.0) -> Answer:
-            path = crowd.visits[0].path
+            path = crowd.sessions[0].path
 
             async def whole() -> Answer:
-                async with Session(url, path=path, trusted=local.trusted, ca=ca) as visit:
-                    return await visit.collect(patience=patience)
+                async with Session(url, path=path, trusted=local.trusted, ca=ca) as session:
+                    return await session.collect(patience=patience)
 
             return asyncio.run(whole())
 

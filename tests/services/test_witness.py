@@ -1,4 +1,4 @@
-"""A watched board: witnesses cosign a log that grows, and people who demand them see no other."""
+"""A witnessed board: witnesses cosign a log that grows, and clients that demand them see it."""
 
 import asyncio
 import hashlib
@@ -36,7 +36,7 @@ KEY = board_note_key(SIGNING.public_raw.hex())
 
 
 def letter(number: int) -> bytes:
-    """Write a letter from one person to another."""
+    """Return a letter from one person to another."""
     to = CROWD[1].keys.contact_raw
     return client.write(CROWD[0], bytes((65 + number,)), to=to, round_=SMALL.round)[0]
 
@@ -62,7 +62,7 @@ class Scene:
         self.board: BoardService
 
     def witness(self, name: str) -> WitnessService:
-        """Start a witness, or start it again."""
+        """Start or restart a witness."""
         settings = WitnessSettings(
             name=name,
             key=f"{name}.key",
@@ -73,7 +73,7 @@ class Scene:
         return WitnessService(settings)
 
     async def opened(self) -> BoardService:
-        """Make a board that shows the round; another one is a fork."""
+        """Return a board that shows the round; another one is a fork."""
         settings = BoardSettings(
             name="board",
             store="memory:",
@@ -91,23 +91,23 @@ class Scene:
         return service
 
     def show(self, service: BoardService, *letters: bytes) -> None:
-        """Let a board show letters."""
+        """Post letters to a board."""
         service.commit([(SMALL.round, "letter", one) for one in letters])
 
     async def exchange(self, method: str, url: str, body: bytes = b"") -> Answered:
-        """Answer the board as the witness does."""
+        """Pass the board's request to the witness."""
         name, _, path = url.removeprefix("http://").partition("/")
         if name in self.away:
             raise Unavailable("away")
         return await ask(self.witnesses[name], method, f"/{path}", body)
 
     def trusted(self, demanded: int) -> Trust:
-        """Trust both witnesses, and demand so many."""
+        """Return trust in both witnesses that demands this many."""
         keys = [frozenset((one.note_key.raw,)) for one in self.witnesses.values()]
         return Trust(witnesses=tuple(keys), demanded=demanded)
 
     def view(self, service: BoardService, demanded: int, *, name: str = "mine") -> BoardView:
-        """Look at a board as a person does."""
+        """Verify a board's log as a person does."""
         return BoardView(
             SMALL.round,
             path=self.folder / name,
@@ -123,7 +123,7 @@ class Direct(HttpClient):
         self.service = service
 
     async def get(self, url: str, *, most: int = 0) -> bytes:
-        """Ask the board."""
+        """Send a request to the board."""
         del most
         return body_of(
             url, await ask(self.service, "GET", url.removeprefix(SMALL.round.terms.board.url))
@@ -144,7 +144,7 @@ def run(folder: Path, work: Any, *, witnesses: int = 2) -> None:
 
 
 def test_people_who_demand_witnesses_get_what_these_have_seen(tmp_path: Path) -> None:
-    """The log grows, the witnesses follow, and a person with them: bulletin, entry, letter."""
+    """The log grows, and witnesses and a client follow: bulletin, entry and letter."""
 
     async def work(scene: Scene) -> None:
         await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
@@ -167,7 +167,7 @@ def test_people_who_demand_witnesses_get_what_these_have_seen(tmp_path: Path) ->
 
 
 def test_terms_are_proven_under_what_witnesses_have_seen(tmp_path: Path) -> None:
-    """Whoever demands witnesses waits for them; a round that is not logged is refused."""
+    """A client that demands witnesses waits for them and refuses a round that is not logged."""
     morning = SmallRound(name="morning")
 
     async def work(scene: Scene) -> None:
@@ -191,8 +191,8 @@ def test_terms_are_proven_under_what_witnesses_have_seen(tmp_path: Path) -> None
     run(tmp_path, work)
 
 
-def test_what_no_witness_has_seen_is_to_come(tmp_path: Path, monkeypatch: Any) -> None:
-    """Witnesses that saw an empty log are waited for: it is no sign of two faces."""
+def test_what_no_witness_has_seen_is_awaited(tmp_path: Path, monkeypatch: Any) -> None:
+    """Witnesses that saw only an empty log are waited for: that is no equivocation."""
 
     async def empty() -> VerifiedCheckpoint:
         return VerifiedCheckpoint(0, EMPTY, signature=b"")
@@ -206,8 +206,8 @@ def test_what_no_witness_has_seen_is_to_come(tmp_path: Path, monkeypatch: Any) -
     run(tmp_path, work)
 
 
-def test_a_process_that_leads_again_shows_no_older_note(tmp_path: Path) -> None:
-    """Another process led meanwhile, and showed more: this would look like a log that shrank."""
+def test_a_leader_again_shows_no_older_checkpoint(tmp_path: Path) -> None:
+    """Another process led and showed more: an older checkpoint would look like a shrunken log."""
 
     async def work(scene: Scene) -> None:
         board = scene.board
@@ -228,18 +228,18 @@ def test_a_process_that_leads_again_shows_no_older_note(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_what_a_commit_wrote_is_seen_though_its_answer_was_lost(
+def test_a_committed_record_counts_though_its_answer_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database has it; when it is posted again, it is no news, and must be proven at once."""
+    """The database has the record; posted again, it adds nothing and is proven at once."""
 
     async def work(scene: Scene) -> None:
         board, shelving = scene.board, scene.board.store.shelving
 
         @contextmanager
         def lost(fence: int) -> Iterator[Any]:
-            with shelving(fence) as shelf:
-                yield shelf
+            with shelving(fence) as key_values:
+                yield key_values
             raise Unavailable("the connection broke at the commit")
 
         before = board.seen
@@ -254,8 +254,8 @@ def test_what_a_commit_wrote_is_seen_though_its_answer_was_lost(
 
         @contextmanager
         def slow(fence: int) -> Iterator[Any]:
-            with shelving(fence) as shelf:
-                yield shelf
+            with shelving(fence) as key_values:
+                yield key_values
             board.seen = replace(newest, size=newest.size + 9)  # read when it led again
 
         monkeypatch.setattr(board.store, "shelving", slow)
@@ -265,8 +265,8 @@ def test_what_a_commit_wrote_is_seen_though_its_answer_was_lost(
     run(tmp_path, work)
 
 
-def test_a_witness_that_is_away_delays_only_those_who_demand_it(tmp_path: Path) -> None:
-    """One of two is down: who demands one is served, who demands both waits, and not for ever."""
+def test_an_absent_witness_delays_only_clients_that_demand_it(tmp_path: Path) -> None:
+    """Of two witnesses one is down: a client that demands one is served, one with both waits."""
 
     async def work(scene: Scene) -> None:
         scene.away = {scene.names[1]}
@@ -282,8 +282,8 @@ def test_a_witness_that_is_away_delays_only_those_who_demand_it(tmp_path: Path) 
     run(tmp_path, work)
 
 
-def test_a_fork_is_refused_even_at_the_first_visit(tmp_path: Path) -> None:
-    """The witnesses saw another log: they cosign no fork, also after a restart of theirs."""
+def test_a_fork_is_refused_even_by_a_new_client(tmp_path: Path) -> None:
+    """The witnesses saw another log: they cosign no fork, even after a restart."""
 
     async def work(scene: Scene) -> None:
         scene.show(scene.board, *LETTERS[:2])
@@ -317,7 +317,7 @@ def test_a_fork_is_refused_even_at_the_first_visit(tmp_path: Path) -> None:
 
 
 def test_a_witness_answers_as_c2sp_says(tmp_path: Path) -> None:
-    """Each wrong submission has its status; the last checkpoint can be fetched."""
+    """Each wrong submission gets its status; the last checkpoint can be fetched."""
 
     def sent(old: int, tree: Tree, size: int, *path: bytes, key: NoteKey = KEY) -> bytes:
         text = LogCheckpoint(key.name, size, tree.root(size)).write()
@@ -357,8 +357,8 @@ def test_a_witness_answers_as_c2sp_says(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_more_witnesses_than_are_named_cannot_be_demanded() -> None:
-    """One sentence says how many there are; all are demanded if nothing is said."""
+def test_a_client_cannot_demand_more_witnesses_than_it_names() -> None:
+    """The error gives the number; the default demands all of them."""
     some = Trust.of([("witness", [b"a" * 32]), ("witness", [b"b" * 32])])
     assert some.demanded == 2
     assert some.demanding(1).demanded == 1

@@ -1,4 +1,4 @@
-"""Workers: one that dies is replaced, and all end with the service."""
+"""Worker processes: a dead one is replaced, and all end with the service."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.service
 
 
 def test_a_worker_that_dies_is_replaced() -> None:
-    """A job under which its worker dies is told as to be tried again, and the next one runs."""
+    """The job of a worker that dies fails with an error that allows a retry; the next job runs."""
 
     async def whole() -> None:
         workers = JobWorkers()
@@ -32,7 +32,7 @@ def test_a_worker_that_dies_is_replaced() -> None:
 
 
 def test_jobs_that_never_end_do_not_keep_the_others_out(tmp_path: Path) -> None:
-    """Whoever waits no more for a job ends it: four of them leave both workers free."""
+    """A caller that stops waiting ends its job: four endless jobs leave both workers free."""
     paths = [tmp_path / str(number) for number in range(4)]
 
     async def whole() -> None:
@@ -51,14 +51,14 @@ def test_jobs_that_never_end_do_not_keep_the_others_out(tmp_path: Path) -> None:
 
 
 def _stay(path: Path) -> None:
-    """Say who this is, and compute for ever."""
+    """Record this process's id and stay."""
     path.with_suffix(".new").write_text(str(os.getpid()))
     path.with_suffix(".new").rename(path)
     time.sleep(6000)
 
 
 def test_workers_end_with_their_service(tmp_path: Path) -> None:
-    """After kill -9 of whoever started them, no worker stays behind."""
+    """After a service dies by kill -9, none of its workers remains."""
     program = tmp_path / "program.py"
     program.write_text(
         "import asyncio, time\n"

@@ -37,7 +37,7 @@ def planned(corrupted: int = 0) -> Plan:
 
 @cache
 def found() -> dict[tuple[int, tuple[int, ...]], Forecast]:
-    """Give what the plan says, by candidates and asks."""
+    """Return what the plan says, by candidates and asks."""
     return {(one.candidates, one.asks): one for one in forecast_settling(planned(), TASK, rounds=5)}
 
 

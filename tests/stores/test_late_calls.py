@@ -32,28 +32,28 @@ def test_a_key_that_is_being_destroyed_seals_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a slow disk takes the zeros, a late hand that reads them has no key."""
-    vault, sync, met = RoundKeys(tmp_path), os.fsync, []
-    vault.make(DIGEST)
+    round_keys, sync, met = RoundKeys(tmp_path), os.fsync, []
+    round_keys.make(DIGEST)
 
     def slow(file: int) -> None:
         sync(file)
         if (tmp_path / f"{DIGEST.hex()}.round").exists():
             with pytest.raises(Forgotten):
-                vault.key(DIGEST)
+                round_keys.key(DIGEST)
             met.append(file)
 
     monkeypatch.setattr(os, "fsync", slow)
-    vault.destroy(DIGEST, "round")
+    round_keys.destroy(DIGEST, "round")
     assert len(met) == 1
 
 
 def test_a_key_that_a_crash_left_half_destroyed_is_drawn_anew(tmp_path: Path) -> None:
     """Zeros are no key, for whoever makes the next one either."""
     (tmp_path / f"{DIGEST.hex()}.batch").write_bytes(bytes(32))
-    vault = RoundKeys(tmp_path)
-    assert not vault.has(*BATCH)
-    vault.make(*BATCH)
-    assert vault.has(*BATCH)
+    round_keys = RoundKeys(tmp_path)
+    assert not round_keys.has(*BATCH)
+    round_keys.make(*BATCH)
+    assert round_keys.has(*BATCH)
     assert (tmp_path / f"{DIGEST.hex()}.batch").read_bytes() != bytes(32)
 
 

@@ -14,15 +14,15 @@ DIGEST = b"d" * 32
 
 def test_a_key_is_overwritten_before_it_is_removed(tmp_path: Path) -> None:
     """Whoever holds its file by another name finds zeros there."""
-    vault = RoundKeys(tmp_path / "keys")
-    vault.make(DIGEST)
+    round_keys = RoundKeys(tmp_path / "keys")
+    round_keys.make(DIGEST)
     (path,) = (tmp_path / "keys").iterdir()
     os.link(path, tmp_path / "other")
-    vault.destroy(DIGEST, "round")
+    round_keys.destroy(DIGEST, "round")
     assert not path.exists()
     assert (tmp_path / "other").read_bytes() == bytes(32)
     with pytest.raises(Forgotten):
-        vault.key(DIGEST)
+        round_keys.key(DIGEST)
 
 
 def test_what_comes_of_a_step_after_its_phase_is_not_kept() -> None:

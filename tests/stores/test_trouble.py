@@ -22,7 +22,7 @@ from support.service_rounds import until
 DIGEST, OTHER = b"d" * 32, b"o" * 32
 
 
-def parcel(
+def upload(
     number: int, *, body: bytes = b"body", token: bytes | None = None, digest: bytes = DIGEST
 ) -> Upload:
     """Make an upload."""
@@ -31,7 +31,7 @@ def parcel(
 
 @pytest.fixture
 def url(database: Postgres | None, tmp_path: Path) -> str:
-    """Give the address of an empty database of each kind."""
+    """Return the address of an empty database of each kind."""
     return database.database() if database else f"sqlite:{tmp_path / 'store.db'}"
 
 
@@ -85,10 +85,10 @@ def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
     assert connection is not None
     connection.execute("PRAGMA max_page_count = 20")
     with pytest.raises(Unavailable):
-        store.put([parcel(n, body=b"b" * 300) for n in range(1000)])
+        store.put([upload(n, body=b"b" * 300) for n in range(1000)])
     assert store.crowd(DIGEST) == {}
     connection.execute("PRAGMA max_page_count = 100000")
-    assert store.put([parcel(1)]) == [Verdict.NEW]
+    assert store.put([upload(1)]) == [Verdict.NEW]
     store.close()
 
 
@@ -97,20 +97,20 @@ def test_a_database_that_goes_comes_back(postgres: Postgres, tmp_path: Path) -> 
     store = ShufflerStore(postgres.database(), tmp_path / "keys")
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(DIGEST, "example", b"signed"), fence=1)
-    store.put([parcel(1)])
+    store.put([upload(1)])
     postgres.stop(crash=True)
     try:
         for _ in range(3):
             begun = time.monotonic()
             with pytest.raises(Unavailable):
-                store.put([parcel(2)])
+                store.put([upload(2)])
             assert time.monotonic() - begun < 20
     finally:
         postgres.start()
 
     def put() -> bool:
         with contextlib.suppress(Unavailable):
-            verdicts = store.put([parcel(1), parcel(2)])
+            verdicts = store.put([upload(1), upload(2)])
             assert verdicts == [Verdict.KNOWN, Verdict.NEW]
             return True
         return False

@@ -1,4 +1,4 @@
-"""A server's round on a disk, in many small parts, and the same round in memory, for its tests."""
+"""A server's round on disk in many small parts, and the same round in memory, for its tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,13 +25,13 @@ FENCE = 1
 
 @dataclass(frozen=True)
 class Pointing:
-    """A task that tells everybody of some riders, of nobody or of several, with their places."""
+    """A task that refers each person to some riders, to none or to several, with their places."""
 
     groups: tuple[str, ...] = ("riders", "drivers")
     name: str = field(default="pointing")
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """Tell person n of n % 4 riders, the last of them for a second pass."""
+        """Refer person n to n % 4 riders, the last of them in a second pass."""
         return [self._told(len(group), len(estimates[0])) for group in estimates]
 
     def _told(self, people: int, riders: int) -> References:
@@ -42,21 +42,21 @@ class Pointing:
         return References(0, indptr, indices, ordered=True, located=True, second=second)
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Three riders each."""
+        """Return three riders each."""
         del sizes
         return ((3, 0), (3, 0))
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:
-        """Three references."""
+        """Return the size of three references."""
         return tuple(AnswerSize(references=3) for _ in dimensions)
 
     def params(self) -> dict[str, object]:
-        """It has none."""
+        """Return no parameters."""
         return {"name": self.name}
 
 
 class Scene:
-    """A server's store on a disk with the batch of a round, some of whose reports are bad."""
+    """A server's store on disk with the batch of one round, which includes some invalid reports."""
 
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, task: Task | None = None
@@ -94,14 +94,14 @@ class Scene:
         self.store.agree(self.digest, signed, fence=FENCE)
         batch = Batch.decode(self.raw, self.round)
         self.store.accept(self.digest, batch.manifest.encode(), fence=FENCE, whole=False)
-        self.crate = self.store.files(self.digest)
+        self.sealed_files = self.store.files(self.digest)
         for number, part in enumerate(batch.parts):
-            self.crate.put(part_name(IN, number), part)
+            self.sealed_files.put(part_name(IN, number), part)
         self.store.accept(self.digest, batch.manifest.encode(), fence=FENCE)
         self.blobs = folder / "store.blobs"
 
     def _batch(self) -> bytes:
-        """Shuffle everybody, somebody's keys a second time, and a report of another version."""
+        """Shuffle all uploads, a second report with the same keys and one of another version."""
         shuffler = self.small.filled(self.crowd)
         last = len(self.small.task.groups) - 1
         size = self.round.report_size(last) - 2 - len(self.crowd[0].keys.contact_raw)
@@ -113,20 +113,20 @@ class Scene:
         return shuffler.release()
 
     def make(self) -> End:
-        """Do what is left of the answer."""
+        """Run the remaining stages of the answer."""
         return end_of(self.store, self.settings, self.digest, FENCE)
 
     def keep(self, end: End) -> bytes:
-        """Keep an end, and give the bytes that go to the board."""
+        """Store an outcome and return the bytes for the board."""
         given = {"parts": end.parts, "density": end.density, "fence": FENCE}
         self.store.answer(self.digest, end.move, end.heading, **given)  # type: ignore[arg-type] # as named
         return self.bulletin()
 
     def bulletin(self) -> bytes:
-        """Give the bytes that go to the board."""
+        """Return the bytes for the board."""
         going = OutgoingBulletin(self.store, self.digest)
         return going.heading + b"".join(map(going.part, going.names))
 
     def files(self) -> list[str]:
-        """List what is in the blob store."""
+        """List the files in the blob store."""
         return sorted(path.name for path in self.blobs.rglob("*") if path.is_file())

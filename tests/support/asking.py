@@ -1,4 +1,4 @@
-"""Asking an application without a socket."""
+"""Requests to an application without a socket."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from coatcheck.services.web.client import Answered
 async def ask(
     app: App[Any], method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
 ) -> Answered:
-    """Ask once."""
+    """Send one request."""
     sent: list[Any] = []
 
     async def receive() -> Any:

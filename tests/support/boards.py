@@ -1,4 +1,4 @@
-"""A board's service without a wire that shows a round."""
+"""A board service without sockets that shows a round."""
 
 import io
 from collections.abc import Sequence

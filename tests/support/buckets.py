@@ -38,16 +38,16 @@ class Bucket:
         return self
 
     def names(self) -> list[str]:
-        """List everything in it."""
+        """List the names of all objects."""
         found = self._client.list_objects_v2(Bucket=NAME)
         return [one["Key"] for one in found.get("Contents", [])]
 
     def put(self, name: str, raw: bytes) -> None:
-        """Put an object there, as somebody else would."""
+        """Put an object into the bucket, as another program would."""
         self._client.put_object(Bucket=NAME, Key=name, Body=raw)
 
     def get(self, name: str) -> bytes:
-        """Give an object."""
+        """Return an object."""
         raw: bytes = self._client.get_object(Bucket=NAME, Key=name)["Body"].read()
         return raw
 
@@ -56,11 +56,11 @@ class Bucket:
         self._client.delete_object(Bucket=NAME, Key=name)
 
     def stop(self) -> None:
-        """Let the server be away; it keeps what it has."""
+        """Stop the server; its objects remain."""
         self._server.stop()
 
     def start(self) -> None:
-        """Let the server be back at its address."""
+        """Start the server again at the same address."""
         from moto.server import ThreadedMotoServer  # noqa: PLC0415 - of these tests only
 
         self._server = ThreadedMotoServer("127.0.0.1", self._port, verbose=False)

@@ -1,4 +1,4 @@
-"""Certificates of a test's own, for TLS on loopback."""
+"""Self-signed TLS certificates for loopback addresses."""
 
 import datetime as dt
 import ipaddress
@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 
 
 def certify(folder: Path, *addresses: str) -> None:
-    """Write a certificate for addresses of loopback that signs itself, and its key."""
+    """Write a self-signed certificate for loopback addresses, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loopback")])
     now = dt.datetime.now(dt.UTC)

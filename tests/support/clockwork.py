@@ -1,4 +1,4 @@
-"""A whole deployment in one process, with one clock that a test moves and links that it cuts."""
+"""A whole deployment in one process; tests move its one clock and cut its connections."""
 
 import asyncio
 import time
@@ -37,30 +37,30 @@ CLOSES, EXPIRES, GRACE = 100, 400, 300
 
 
 class Links(httpx2.AsyncBaseTransport):
-    """The ways to all services, by their names."""
+    """The connections to all services, by name."""
 
     def __init__(self, links: dict[str, "Link"]) -> None:
         self._links = links
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Pass a request on to the one it names."""
+        """Pass a request on to the service that it names."""
         return await self._links[request.url.host].handle_async_request(request)
 
 
 class Link(httpx2.ASGITransport):
-    """The way to a service, which a test may cut."""
+    """The connection to one service, which a test may cut."""
 
     cut = False
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Pass a request on, unless nobody answers."""
+        """Pass a request on unless the connection is cut."""
         if self.cut:
             raise httpx2.ConnectError("nobody answers")
         return await super().handle_async_request(request)
 
 
 class Clockwork:
-    """Shufflers, server and board without sockets: time passes when a test says so.
+    """Shufflers, server and board without sockets; time passes only when a test says so.
 
     Attributes:
         services: by their names; one that is `dead` does nothing and answers nobody.
@@ -100,22 +100,22 @@ class Clockwork:
             each.clock = Clock(wall=partial(self.shown_by, name), steady=lambda: self.steady)
 
     def shown_by(self, name: str) -> float:
-        """Give the time that a service's wall clock shows."""
+        """Return the time that a service's wall clock shows."""
         return self.wall + self.off.get(name, 0.0)
 
     @property
     def services(self) -> dict[str, Any]:
-        """Every service by its name."""
+        """Return every service by its name."""
         return {**self.rounds, "board": self.board}
 
     def kill(self, *names: str) -> None:
-        """Let services be gone for good."""
+        """Stop services for good."""
         self.dead.update(names)
         for name in names:
             self.links[name].cut = True
 
     async def open(self, *, minimum: int = 3) -> None:
-        """Open a round everywhere."""
+        """Open a round at every role."""
         plan = {**draft("clockwork", minimum=minimum), "grace": GRACE}
         now = int(self.wall)
         times = {"opens": now, "closes": now + CLOSES, "expires": now + EXPIRES}
@@ -126,12 +126,12 @@ class Clockwork:
         self.round: AgreedTerms = verify_signatures(self.signed)
 
     def invite(self, group: str) -> Invitation:
-        """Examine the terms."""
+        """Examine the terms and return the invitation."""
         now, trusted = int(self.start), self.local.trusted
         return examine(self.signed, group=group, trusted=trusted, limit=LIMIT, now=now)
 
     async def join(self, people: int) -> list[Ticket]:
-        """Let so many people of each group hand in a report; a cascade gets some more people."""
+        """Let this many people of each group upload a report; a cascade gets a few more people."""
         tickets = []
         people += SPARE if len(self.round.terms.shufflers) > 1 else 0
         async with httpx2.AsyncClient(transport=Links(self.links)) as http:
@@ -144,7 +144,7 @@ class Clockwork:
         return tickets
 
     async def until(self, second: float, *, step: float = 60.0) -> None:
-        """Let time pass up to so many seconds after the start, with looks in between."""
+        """Move time up to this many seconds after the start, with ticks in between."""
         while self.wall < self.start + second:
             passed = min(step, self.start + second - self.wall)
             self.wall += passed
@@ -152,7 +152,7 @@ class Clockwork:
             await self.look()
 
     async def look(self) -> None:
-        """Let every service look until nothing more happens."""
+        """Run the ticks of every service until nothing more happens."""
         before = None
         while before != (before := self.phases()):
             for name, service in self.rounds.items():
@@ -162,7 +162,7 @@ class Clockwork:
                         await service.advance(live)
 
     def phases(self) -> dict[str, str]:
-        """Where the round stands at each living role that has it."""
+        """Return the round's phase at each living role that has it."""
         return {
             name: service.rounds[self.digest].stored.phase.value
             for name, service in self.rounds.items()
@@ -170,7 +170,7 @@ class Clockwork:
         }
 
     def end(self) -> Heading | None:
-        """The end of the round that the board shows."""
+        """Return the round's outcome on the board."""
         try:
             return Heading.decode(self.board.look(lambda log: log.heading(self.digest)))
         except NotShown:
@@ -178,13 +178,13 @@ class Clockwork:
 
     @property
     def due(self) -> float:
-        """Seconds from the start to the time by which the round has ended."""
+        """Return the seconds from the start until the round's outcome is due."""
         return outcome_due(self.round) - self.start
 
 
 @asynccontextmanager
 async def clockwork(folder: Path, *, shufflers: int = 1) -> AsyncIterator[Clockwork]:
-    """Run one."""
+    """Run a deployment."""
     works = Clockwork(folder, shufflers=shufflers)
     writers = []
     for service in works.services.values():

@@ -1,4 +1,4 @@
-"""What tests of the accountant share: any law, and small crowds enumerated in full."""
+"""Laws and small crowds for the tests of the accountant, enumerated in full."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ NORMS = st.sampled_from([1.0, 2.0, 3.0, math.inf])
 
 
 def two_level(caps: Sequence[frozenset[int]], reports: int, epsilon: float) -> Array:
-    """Give the channel of a mechanism with these caps: one row an input, one column a report."""
+    """Return the channel of a mechanism with these caps: a row per input, a column per report."""
     p = math.exp(epsilon)
     rows = np.ones((len(caps), reports))
     for row, cap in zip(rows, caps, strict=True):
@@ -39,7 +39,7 @@ def two_level(caps: Sequence[frozenset[int]], reports: int, epsilon: float) -> A
 
 
 def law_of(caps: Sequence[frozenset[int]], reports: int, epsilon: float) -> TwoLevel:
-    """State the law that such a mechanism tells the accountant."""
+    """Return the law that such a mechanism states to the accountant."""
     size = len(caps[0])
     total = size * math.exp(epsilon) + reports - size
     apart = max(len(a - b) for a in caps for b in caps)
@@ -60,7 +60,7 @@ def minkowski_caps(steps: int, radius: int, dimension: int) -> tuple[list[frozen
 
 
 def bounded_caps(steps: int, radius: int, dimension: int) -> tuple[list[frozenset[int]], int]:
-    """Lay out Bounded response: caps pushed inside the lattice points of a cube."""
+    """Lay out bounded response: caps pushed inside the lattice points of a cube."""
     side = 2 * steps + 1
     centres = range(-(steps - radius), steps - radius + 1)
     return _boxes(centres, radius, dimension, side), side**dimension
@@ -82,7 +82,7 @@ def _boxes(centres: range, radius: int, dimension: int, side: int) -> list[froze
 
 
 def worst_delta(channel: Array, crowd: int, epsilon: float) -> float:
-    """Give the largest δ over all pairs of inputs and all data sets of the others, exactly."""
+    """Return the largest δ over all pairs of inputs and all data sets of the others, exactly."""
     e = math.exp(epsilon)
     inputs = range(len(channel))
     worst = 0.0
@@ -94,13 +94,13 @@ def worst_delta(channel: Array, crowd: int, epsilon: float) -> float:
 
 
 def _others(channel: Array, people: int) -> Iterator[Array]:
-    """Give the law of the histogram of reports for each data set of the others."""
+    """Yield the law of the histogram of reports for each data set of the others."""
     for data in itertools.combinations_with_replacement(range(len(channel)), people):
         yield histogram(channel, data)
 
 
 def histogram(channel: Array, data: Sequence[int]) -> Array:
-    """Give the law of the histogram of the reports of people with these values."""
+    """Return the law of the histogram of the reports of people with these values."""
     law = np.zeros((len(data) + 2,) * channel.shape[1])
     law[(0,) * channel.shape[1]] = 1.0
     for value in data:
@@ -109,7 +109,7 @@ def histogram(channel: Array, data: Sequence[int]) -> Array:
 
 
 def _add(law: Array, row: Array) -> Array:
-    """Let one more person report; no count reaches the end of its axis."""
+    """Add the report of one more person; no count may exceed the end of its axis."""
     return np.asarray(sum(chance * np.roll(law, 1, axis=axis) for axis, chance in enumerate(row)))
 
 
@@ -137,7 +137,7 @@ def any_law(draw: st.DrawFn) -> Law:
 
 
 def sixty_digits(one: Pair, size: int, epsilon: float) -> float:
-    """Give (1/n) E[(G_1 + ... + G_n)_+] by summing every outcome with 60 digits."""
+    """Return (1/n) E[(G_1 + ... + G_n)_+], summed over every outcome with 60 digits."""
     with localcontext() as digits:
         digits.prec = 60
         p, e = Decimal(one.epsilon).exp(), Decimal(epsilon).exp()

@@ -1,4 +1,4 @@
-"""Searching every file of a database for bytes that must not be there."""
+"""A search of every file of a database for bytes that must not be there."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ import psycopg
 
 @dataclass
 class Disk:
-    """A database with every file of it, and the folder of its round keys."""
+    """A database, all of its files, and the folder of its round keys."""
 
     url: str
     folder: Path
@@ -17,7 +17,7 @@ class Disk:
     keys: Path = Path()
 
     def found(self, *needles: bytes) -> list[bytes]:
-        """Look for bytes, raw and in hex, in every file of the database."""
+        """Search every file of the database for bytes, raw and in hex."""
         self._settle()
         wanted = {
             form[:16]: needle for needle in needles for form in (needle, needle.hex().encode())
@@ -36,17 +36,17 @@ class Disk:
         return sorted(found - {b""})
 
     def _settle(self) -> None:
-        """Have PostgreSQL write its pages, so that they are in files."""
+        """Make PostgreSQL write its pages to its files."""
         if self.url.startswith("postgresql"):
             with psycopg.connect(self.url, autocommit=True) as connection:
                 connection.execute("CHECKPOINT")
 
-    def depot_files(self) -> list[str]:
-        """List the files of rounds in the blob store, beside the database or among the keys."""
+    def blob_files(self) -> list[str]:
+        """List the rounds' files in the blob store, beside the database or among the keys."""
         found = {path for place in (self.folder, self.keys) for path in place.rglob("*.blobs/**/*")}
         found |= set(self.keys.rglob("blobs/**/*"))
         return sorted(path.name for path in found if path.is_file())
 
     def key_files(self) -> list[str]:
-        """List the files in the folder of keys."""
+        """List the files in the folder of round keys."""
         return sorted(path.suffix for path in self.keys.glob("*.*"))

@@ -1,4 +1,4 @@
-"""Every way in which a round can end, as signed headings, for the ledgers of both clients."""
+"""Every outcome a round can have, as signed headings, for the ledgers of both clients."""
 
 from coatcheck.protocol.log.verification import VerifiedBulletin, verify_bulletin
 from coatcheck.protocol.wire.bulletins import ABANDONED, ANSWERED, REFUSED, SERVER, Bulletin
@@ -21,7 +21,7 @@ ENDS = {
 
 
 def shown(kind: str) -> VerifiedBulletin:
-    """Make the end of a round as the right party signs it; its entries are of nobody."""
+    """Return an outcome signed by the right party; its entries belong to nobody."""
     outcome, reason, who, tally = ENDS[kind]
     size = SMALL.round.entry_size(0)
     count = tally.kept if outcome == ANSWERED else 0

@@ -22,7 +22,7 @@ _SMALL = math.prod(n for n in range(3, 2_000, 2) if all(n % m for m in range(3, 
 
 @cache
 def prime(label: bytes) -> int:
-    """Find a prime of 1,024 bits from a label."""
+    """Derive a prime of 1,024 bits from a label."""
     found = int.from_bytes(hashlib.shake_256(label).digest(128), "big") | (3 << 1022) | 1
     found += _FOUND.get(label, 0)
     while found % _EXPONENT == 1 or not _is_prime(found):
@@ -31,7 +31,7 @@ def prime(label: bytes) -> int:
 
 
 def _is_prime(number: int) -> bool:
-    """Tell by Fermat and Miller-Rabin for fixed bases, enough for a number nobody chose."""
+    """Test primality by Fermat and Miller-Rabin for fixed bases; the number is not adversarial."""
     if math.gcd(number, _SMALL) != 1:
         return False
     twos = ((number - 1) & -(number - 1)).bit_length() - 1
@@ -49,7 +49,7 @@ def _is_prime(number: int) -> bool:
 
 
 class TestIssuer:
-    """One issuer, by the name of its key."""
+    """A token issuer whose key is derived from its name."""
 
     __test__ = False
 
@@ -73,7 +73,7 @@ class TestIssuer:
         return self.signed(text, salt=salt)
 
     def signed(self, text: bytes, *, salt: int = 48) -> bytes:
-        """Put a signature after a text, whatever it says."""
+        """Append a signature to any text."""
         padded = int.from_bytes(_pss(text, bytes(range(salt))), "big")
         return text + pow(padded, self._secret, self.modulus).to_bytes(256, "big")
 

@@ -1,4 +1,4 @@
-"""Jobs of a shuffler and a server up to the move that stores what they made, for tests of both."""
+"""Jobs of a shuffler and a server up to the transition that stores their result."""
 
 from unittest.mock import patch
 
@@ -12,7 +12,7 @@ from coatcheck.services.shuffler.store import ShufflerStore
 def manifest_of(
     store: ShufflerStore, settings: ShufflerSettings, digest: bytes, fence: int
 ) -> bytes | None:
-    """Do what is left of a release; give its manifest, or None if too few people are left."""
+    """Run the remaining stages of a release; return its manifest, or None without a crowd."""
     with patch.object(store, "move") as move:
         done = release(store, settings, digest, fence)
     manifest: bytes | None = move.call_args.kwargs["batch"] if done else None
@@ -20,7 +20,7 @@ def manifest_of(
 
 
 def end_of(store: ServerStore, settings: ServerSettings, digest: bytes, fence: int) -> End:
-    """Do what is left of an answer; give how the round ends."""
+    """Run the remaining stages of an answer; return the round's outcome."""
     with patch.object(store, "answer", return_value="") as keep:
         answer(store, settings, digest, fence)
     _, move, heading = keep.call_args.args

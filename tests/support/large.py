@@ -1,4 +1,4 @@
-"""A round on a disk that is large enough to be released in parts, for tests of runners."""
+"""A round on disk that is large enough to be released in parts, for tests of runners."""
 
 import os
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ class Large:
         self.seed, self.pairs = keys.seed, keys.pairs
 
     def _made(self, count: int) -> Iterator[Upload]:
-        """Seal bytes that only this shuffler opens: what is inside is no matter of its own."""
+        """Seal bytes that only this shuffler can open; the content does not matter."""
         to = SealingKey(self.round.suite, bytes.fromhex(self.round.terms.shufflers[0].sealing))
         for number in range(count + count // 80):
             group, name = int(number >= count), os.urandom(16)
@@ -60,11 +60,11 @@ class Large:
             yield Upload(group, self.digest, name, seal(text, to=to, bound=bound))
 
     def make(self) -> bytes | None:
-        """Do what is left of the release."""
+        """Run the remaining stages of the release."""
         return manifest_of(self.store, self.settings, self.digest, FENCE)
 
     def whole(self) -> bytes:
-        """Give the batch as one process makes it in memory."""
+        """Return the batch as one process computes it in memory."""
         kept = {one.id: (one.group, one.body) for one in self.uploads}
         state = ShufflerState(bytearray(self.store.secret(self.digest)), kept)
         role = Shuffler(self.round, keys=self.pairs, state=state)
@@ -72,11 +72,11 @@ class Large:
         return role.release()
 
     def check(self, manifest: bytes) -> int:
-        """Compare every byte with what one process makes in memory; how many partitions."""
+        """Check every byte against the batch made in memory; return the number of partitions."""
         whole = self.whole()
         assert whole.startswith(manifest)
         parts = Batch.decode(whole, self.round).parts
-        crate = self.store.files(self.digest)
-        made = [crate.get(part_name(OUT, n), use="batch") for n in range(len(parts))]
+        sealed_files = self.store.files(self.digest)
+        made = [sealed_files.get(part_name(OUT, n), use="batch") for n in range(len(parts))]
         assert made == list(parts)
         return len(parts)

@@ -1,4 +1,4 @@
-"""A server's batch on a disk that is large enough to be answered in parts, for tests of runners."""
+"""A server's batch on disk that is large enough to be answered in parts, for tests of runners."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ FENCE: Final = 1
 
 
 class LargeBatch:
-    """A batch on a disk, with real key files: by default two partitions of riders, one of drivers.
+    """A batch on disk, with real key files: by default two partitions of riders, one of drivers.
 
     Attributes:
         people: how many there are of each group.
@@ -65,13 +65,13 @@ class LargeBatch:
         self.store.accept(self.digest, batch.manifest.encode(), fence=FENCE)
 
     def _parted(self, group: int, count: int) -> Iterator[list[bytes]]:
-        """Cut a group into as many partitions as its size asks for."""
+        """Split a group into as many partitions as its size requires."""
         items = list(self._made(group, count))
         each = -(-count >> bits_of(count, self.round.item_size(group, 1)))
         return (items[at : at + each] for at in range(0, len(items), each))
 
     def _made(self, group: int, count: int) -> Iterator[bytes]:
-        """Seal reports to the server; everybody has one key to receive with."""
+        """Seal reports to the server; all people share one key for their answers."""
         of = self.round.terms.groups[group]
         randomizer = from_params(of.randomizer)
         form = PayloadFormat.between(randomizer.low, randomizer.high)
@@ -84,7 +84,7 @@ class LargeBatch:
             yield seal(text, to=to, bound=bound)
 
     def read(self, raw: bytes) -> dict[bytes, bytes]:
-        """Open every entry of a bulletin; its answer by its address."""
+        """Open every entry of a bulletin; return each answer by its address."""
         found = {}
         for group, entries in enumerate(verify_bulletin(raw, self.round).entries):
             bound = binding(Purpose.ANSWER, digest=self.digest, group=group)
@@ -94,21 +94,21 @@ class LargeBatch:
         return found
 
     def make(self) -> End:
-        """Do what is left of the answer."""
+        """Run the remaining stages of the answer."""
         return end_of(self.store, self.settings, self.digest, FENCE)
 
     def keep(self, end: End) -> bytes:
-        """Keep an end, and give the bytes that go to the board."""
+        """Store an outcome and return the bytes for the board."""
         self.store.answer(self.digest, end.move, end.heading, parts=end.parts, fence=FENCE)
         going = OutgoingBulletin(self.store, self.digest)
         return going.heading + b"".join(map(going.part, going.names))
 
     def whole(self) -> bytes:
-        """Give the bulletin as one process makes it in memory."""
+        """Return the bulletin as one process computes it in memory."""
         return Server(self.round, keys=self.keys).answer(self.raw)
 
     def check(self, bulletin: bytes) -> None:
-        """See that everybody has the one answer that one process gives in memory."""
+        """Check that every person has the same answer as computed in memory."""
         found = self.read(bulletin)
         assert len(found) == sum(self.people)
         assert found == self.read(self.whole())

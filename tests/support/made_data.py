@@ -12,7 +12,7 @@ _PEOPLE = 4_000
 
 
 def made(name: str) -> dict[str, NDArray[np.generic]]:
-    """Return the arrays of a data set, the same ones at every call."""
+    """Return the arrays of a data set; every call returns the same ones."""
     rng = np.random.default_rng(sum(map(ord, name)))
     if name in datasets.CROWDSOURCING.values():
         group = np.where(np.arange(600) % 3 == 0, "worker", "user")

@@ -1,4 +1,4 @@
-"""People and cheats of a world: who joins, who sends what, and the few sets that model it.
+"""Honest people and cheats in a model of a round: their uploads, and the sets that model it.
 
 Every honest report is recognizable: the task echoes the estimate, so an answer is its owner's or
 it is not. Rules here are moves of `test_world`, which has the roles and what must hold.
@@ -28,7 +28,7 @@ FORMAT = PayloadFormat.between(SQUARE.low, SQUARE.high)
 
 
 def refused(call: Callable[[], object], *kinds: type[Error]) -> None:
-    """Expect a refusal of one of these kinds."""
+    """Expect an error of one of these kinds."""
     try:
         call()
     except kinds:
@@ -37,7 +37,7 @@ def refused(call: Callable[[], object], *kinds: type[Error]) -> None:
 
 
 def report_of(ticket: Ticket, small: SmallRound) -> tuple[float, ...]:
-    """Open one's own upload with everybody's keys: what the echo must say."""
+    """Open one's own upload with everybody's keys and return the report that the echo must give."""
     upload = Upload.decode(ticket.upload, small.round)
     opened = [_opened(item, upload, small) for item in upload.items(small.round).values()]
     (text,) = (text for text in opened if text is not None)
@@ -48,7 +48,7 @@ def report_of(ticket: Ticket, small: SmallRound) -> tuple[float, ...]:
 
 
 def _opened(item: bytes, upload: Upload, small: SmallRound) -> bytes | None:
-    """Open an item to the end; None if it is a trap."""
+    """Open an item to its innermost layer; return None if it is a trap."""
     bound = partial(binding, digest=small.round.digest, group=upload.group)
     try:
         for hop, keys in enumerate(small.roles.shufflers):
@@ -61,17 +61,17 @@ def _opened(item: bytes, upload: Upload, small: SmallRound) -> bytes | None:
 
 
 class People(RuleBasedStateMachine):
-    """One round as those outside of it see it: people who take part, and people who cheat."""
+    """One round as outsiders see it: people who take part, and people who cheat."""
 
     @initialize(hops=st.sampled_from([1, 1, 2]), size=st.integers(0, 5))
     def begin(self, hops: int, size: int) -> None:
-        """Start every role, with some people there already."""
+        """Start every role, with some people already there."""
         self.small = STAGES[hops]
         self.split = SPLIT[hops]
         self.shufflers = [self.small.shuffler(hop) for hop in range(hops)]
         self.server = self.small.server()
-        self.shelf = MemoryKeyValueStore()
-        self.board = self.small.board(self.shelf)
+        self.key_values = MemoryKeyValueStore()
+        self.board = self.small.board(self.key_values)
         self.tickets: list[Ticket] = []
         self.receipts: dict[bytes, bytes] = {}
         self.bad = [dict.fromkeys(REASONS, 0) for _ in range(2)]
@@ -86,20 +86,20 @@ class People(RuleBasedStateMachine):
 
     @property
     def first(self) -> Shuffler:
-        """The shuffler that takes uploads."""
+        """The shuffler that accepts uploads."""
         return self.shufflers[0]
 
     def name(self) -> bytes:
-        """Name something new."""
+        """Return a new name."""
         self.serial += 1
         return self.serial.to_bytes(16, "big")
 
     def sent(self, group: int) -> list[Ticket]:
-        """List the honest reports of a group that were taken."""
+        """List the honest reports of a group that were accepted."""
         return [t for t in self.tickets if t.group == group and t.upload in self.receipts]
 
     def cheat(self, text: bytes, group: int, reason: str) -> None:
-        """Send a bad report in a good wrapping; it must be dropped for this reason."""
+        """Send an invalid report in valid layers; it must be dropped for this reason."""
         raw = upload_of(text, self.small.round, group=group, name=self.name())
         if self.first.phase is ShufflerPhase.OPEN and self.now < self.small.round.terms.expires:
             self.first.receive(raw, now=self.now)
@@ -109,28 +109,28 @@ class People(RuleBasedStateMachine):
             refused(lambda: self.first.receive(raw, now=self.now), Refused)
 
     def text(self, group: int, contact: bytes, payload: bytes | None = None) -> bytes:
-        """Write a report by hand."""
+        """Return the bytes of a report."""
         payload = FORMAT.encode((0, 0)) if payload is None else payload
         return encode_report(
             self.small.round, group=group, contact=contact, payload=payload, note=b""
         )
 
     def fresh_contact(self) -> bytes:
-        """Draw keys that nobody else has."""
+        """Draw contact keys that nobody else has."""
         return KeyPairs(self.small.suite, self.name() * 2).contact_raw
 
     # -- people
 
     @rule(group=st.integers(0, 1), x=st.floats(0, 1), y=st.floats(0, 1))
     def join(self, group: int, x: float, y: float) -> None:
-        """Somebody joins and keeps a ticket, through a file."""
+        """Let one person join and store a ticket in a file."""
         ticket = self.small.join(group, (x, y))
         self.tickets.append(read_ticket(write_ticket(ticket)))
 
     @precondition(lambda self: self.tickets)
     @rule(data=st.data())
     def upload(self, data: st.DataObject) -> None:
-        """Somebody sends, perhaps again, perhaps late: one receipt or a refusal."""
+        """Send an upload, perhaps again, perhaps late; expect one receipt or an error."""
         ticket = data.draw(st.sampled_from(self.tickets))
         raw = ticket.upload
         in_time = self.now < self.small.round.terms.expires
@@ -143,7 +143,7 @@ class People(RuleBasedStateMachine):
             refused(lambda: self.first.receive(raw, now=self.now), Refused)
 
     def register(self, ticket: Ticket) -> None:
-        """Tell the later shufflers of the traps, as often as one likes."""
+        """Register the traps with the later shufflers, any number of times."""
         for shuffler, raw in zip(self.shufflers[1:], ticket.registrations, strict=True):
             receipts = [shuffler.receive(raw, now=self.now)[:84] for _ in range(2)]
             assert receipts[0] == receipts[1]
@@ -151,7 +151,7 @@ class People(RuleBasedStateMachine):
     @precondition(lambda self: self.first.phase is ShufflerPhase.OPEN and self.now < CLOSES)
     @rule(sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)))
     def crowd(self, sizes: tuple[int, int]) -> None:
-        """Several people join and send at once."""
+        """Let several people join and send at once."""
         for group, size in enumerate(sizes):
             for _ in range(size):
                 ticket = self.small.join(group)
@@ -162,7 +162,7 @@ class People(RuleBasedStateMachine):
     @precondition(lambda self: self.receipts)
     @rule(data=st.data(), group=st.integers(0, 1))
     def reuse_an_id(self, data: st.DataObject, group: int) -> None:
-        """Fresh noise under an id that is taken is refused."""
+        """Send a new report under an id that is in use; expect an error."""
         taken = Upload.decode(data.draw(st.sampled_from(list(self.receipts))), self.small.round)
         other = Upload.decode(self.small.join(group).upload, self.small.round)
         raw = Upload(group, taken.digest, taken.id, other.body).encode(self.small.round)
@@ -170,14 +170,14 @@ class People(RuleBasedStateMachine):
 
     @rule(size=st.integers(0, 600))
     def send_another_size(self, size: int) -> None:
-        """Cut off, oversized or empty: not taken."""
+        """Send a truncated, oversized or empty upload; expect an error."""
         raw = (self.small.join(0).upload * 3)[:size]
         if size != self.small.round.upload_sizes[0]:
             refused(lambda: self.first.receive(raw, now=self.now), Malformed, Refused)
 
     @rule(group=st.integers(0, 1))
     def send_under_split_terms(self, group: int) -> None:
-        """Whoever was shown other terms of the round is turned away, not mixed in."""
+        """Send an upload for other terms of the same round; expect a rejection."""
         ticket = self.split.join(group)
         refused(lambda: self.first.receive(ticket.upload, now=self.now), Malformed, Refused)
 
@@ -186,7 +186,7 @@ class People(RuleBasedStateMachine):
     @precondition(lambda self: self.tickets)
     @rule(data=st.data(), bit=st.integers(0, 7))
     def tamper(self, data: st.DataObject, bit: int) -> None:
-        """A copied and altered body, under a new id, is dropped when it does not open."""
+        """Send an altered copy of a body under a new id; it is dropped when it does not open."""
         upload = Upload.decode(data.draw(st.sampled_from(self.tickets)).upload, self.small.round)
         body = bytearray(upload.body)
         body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << bit
@@ -197,7 +197,7 @@ class People(RuleBasedStateMachine):
 
     @rule(group=st.integers(0, 1), small=st.booleans())
     def hostile_keys(self, group: int, small: bool) -> None:  # noqa: FBT001 - drawn
-        """Low-order and small-order keys cost their sender only."""
+        """Send low-order and small-order keys; only their sender loses by it."""
         contact = self.fresh_contact()
         one = (1).to_bytes(32, "little")
         hostile = contact[:32] + one if small else bytes(32) + contact[32:]
@@ -205,18 +205,18 @@ class People(RuleBasedStateMachine):
 
     @rule(group=st.integers(0, 1))
     def out_of_domain(self, group: int) -> None:
-        """A payload that no value can give is dropped."""
+        """Send a payload that no value of the domain can produce; it is dropped."""
         payload = b"\xff" * FORMAT.size
         self.cheat(self.text(group, self.fresh_contact(), payload), group, "out-of-domain")
 
     @rule(group=st.integers(0, 1))
     def other_version(self, group: int) -> None:
-        """A report of another version is dropped."""
+        """Send a report of another version; it is dropped."""
         self.cheat(b"\7" + self.text(group, self.fresh_contact())[1:], group, "malformed")
 
     @rule(group=st.integers(0, 1), data=st.data())
     def duplicate_address(self, group: int, data: st.DataObject) -> None:
-        """Two reports with one pair of keys: one of them stays, whoever sent the other."""
+        """Send a second report with the same keys: exactly one of the two stays."""
         sent = self.sent(group)
         if sent:
             keys = data.draw(st.sampled_from(sent)).keys

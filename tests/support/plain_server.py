@@ -1,4 +1,4 @@
-"""The server's work on a batch row by row, as SPEC section 11 says it: slow, and easy to check."""
+"""The server's work on a batch row by row, as in SPEC section 11: slow, and easy to check."""
 
 import struct
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ Dropped = dict[str, int]
 
 
 def encode_answer(answer: Answer, *, size: int) -> bytes:
-    """Write an answer and pad it to the group's size: how much it holds must not show."""
+    """Encode an answer, padded to the group's size to hide its length."""
     numbers, named = answer.values + answer.shared, answer.partners + answer.second
     if numbers and named:
         raise Misuse("an answer holds numbers or partners, not both")
@@ -46,7 +46,7 @@ def encode_answer(answer: Answer, *, size: int) -> bytes:
 def read_groups(
     plain: Sequence[Sequence[bytes | None]], round_: Round, randomizers: Sequence[Randomizer]
 ) -> list[tuple[list[Row], Dropped]]:
-    """Read the opened items of all groups, one after the other."""
+    """Decode the opened items of all groups, one after the other."""
     taken: set[bytes] = set()
     found: list[tuple[list[Row], Dropped]] = []
     for group, texts in enumerate(plain):
@@ -66,7 +66,7 @@ def read_groups(
 
 
 def _read(text: bytes | None, round_: Round, group: int, randomizer: Randomizer) -> Row | str:
-    """Read one report, or say why it is dropped."""
+    """Decode one report, or return why it is dropped."""
     if text is None:
         return "unopened"
     if text[0] != VERSION or text[1] != group:
@@ -93,7 +93,7 @@ def _read(text: bytes | None, round_: Round, group: int, randomizer: Randomizer)
 def write_answer(
     answers: tasks.Answers, row: int, groups: Sequence[Sequence[Row]], *, size: int
 ) -> bytes:
-    """Write a task's answer to one report."""
+    """Encode a task's answer to one report."""
     if isinstance(answers, tasks.Values):
         own = tuple(float(number) for number in answers.data[row])
         shared = tuple(float(number) for number in answers.shared)

@@ -1,4 +1,4 @@
-"""Plans that a command shows in several forms, computed once."""
+"""Plans that a command shows in several forms, computed once per test."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -8,7 +8,7 @@ import pytest
 
 
 def remember(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Let `coatcheck plan` compute the same only once within a test, by the names of functions."""
+    """Let `coatcheck plan` cache the results of these functions within one test."""
     shown = import_module("coatcheck.cli.plan")
     for name in names:
         monkeypatch.setattr(shown, name, _remembered(getattr(shown, name)))

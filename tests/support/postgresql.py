@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: a fresh cluster in a temporary folder, by a plain user."""
+"""A PostgreSQL cluster for the tests, in a temporary folder, run by an unprivileged user."""
 
 import os
 import pwd
@@ -16,14 +16,14 @@ _ABSENT = "PostgreSQL is not installed: `apt-get install postgresql` lets these 
 
 
 def installed() -> Path | None:
-    """Find the programs of the newest PostgreSQL."""
+    """Find the programs of the newest installed PostgreSQL."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     path = shutil.which("initdb")
     return found[-1].parent if found else Path(path).parent if path else None
 
 
 def required() -> Path:
-    """Give the programs' folder, or skip with a sentence; on CI a skip is a failure."""
+    """Return the folder of PostgreSQL's programs, or skip with a reason; on CI a skip fails."""
     programs = installed()
     if programs is None and os.environ.get("CI"):
         pytest.fail(_ABSENT)
@@ -62,11 +62,11 @@ class Postgres:
         self._call("pg_ctl", "-D", ".", "-l", "log", "-w", "-o", options, "start")
 
     def stop(self, *, crash: bool = False) -> None:
-        """Stop it: at once as in a crash, or in order."""
+        """Stop it: immediately, as in a crash, or in order."""
         self._call("pg_ctl", "-D", ".", "-w", "-m", "immediate" if crash else "fast", "stop")
 
     def database(self) -> str:
-        """Make a fresh database and give its address."""
+        """Create an empty database and return its address."""
         self._made += 1
         base = f"postgresql://coatcheck@127.0.0.1:{self.port}"
         with psycopg.connect(f"{base}/postgres", autocommit=True) as connection:
@@ -74,7 +74,7 @@ class Postgres:
         return f"{base}/d{self._made}"
 
     def end(self) -> None:
-        """Stop it for good, whatever state it is in."""
+        """Stop it for good, whatever its state."""
         pid = self.folder / "postmaster.pid"
         if pid.exists():
             os.kill(int(pid.read_text().splitlines()[0]), signal.SIGQUIT)
@@ -91,7 +91,7 @@ class Postgres:
 
 
 def free_port() -> int:
-    """Find a port of loopback that nobody listens on."""
+    """Find a free port of loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Published vectors, which lie beside the repository and are used in place."""
+"""Published test vectors, which lie beside the repository."""
 
 import json
 import os
@@ -12,7 +12,7 @@ _FOLDER = Path(os.environ.get("COATCHECK_DATA", _BESIDE)).parent / "research/vec
 
 
 def published(name: str) -> Any:
-    """Read a file of them; without it skip, unless CI says that it must be there."""
+    """Read a file of published vectors; skip if it is missing, but fail on CI."""
     path = _FOLDER / name
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))

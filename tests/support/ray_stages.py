@@ -1,4 +1,4 @@
-"""Stages that only tests have done, on nodes of Ray that are lost while they are at it."""
+"""Stages for tests only, on nodes of Ray that are lost while they run."""
 
 import os
 import signal
@@ -27,19 +27,19 @@ SIZE: Final = 1 << BITS
 
 
 def whose(files: SealedFiles, settings: Settings, number: int) -> bytes:
-    """A stage that tells which process does a part."""
+    """Return which process runs a part."""
     assert (settings.store, len(files.digest), number > 0) == ("elsewhere:", 32, True)
     return b"%d" % os.getpid()
 
 
 def failing(files: SealedFiles, settings: Settings, kind: str, text: str) -> bytes:
-    """A stage that fails."""
+    """Fail."""
     del files, settings
     raise getattr(errors, kind, ValueError)(text)
 
 
 def small(files: SealedFiles, settings: Settings, stage: Stage, *part: Any) -> bytes:
-    """Do a part of a real stage, in small partitions and with seals that repeat."""
+    """Run a part of a real stage, in small partitions and with repeatable seals."""
     with ExitStack() as changed:
         changed.enter_context(patch.object(batches, "_BITS", BITS))
         changed.enter_context(patch.object(task_stage, "PART", SIZE))
@@ -50,7 +50,7 @@ def small(files: SealedFiles, settings: Settings, stage: Stage, *part: Any) -> b
 
 
 def _lose(stage: str) -> None:
-    """End the second node if a mark of the stage asks for it: work is done, and nobody knows."""
+    """Stop the second node if the stage left a mark for it: the work is done but not reported."""
     mark = Path(os.environ.get(clock.VARIABLE, "/nowhere")) / stage
     if not mark.exists():
         return
@@ -67,13 +67,13 @@ def _lose(stage: str) -> None:
 
 
 class Losing:
-    """A runner whose parts are small; a node that is lost in a stage is replaced after it."""
+    """A runner with small parts that replaces a node which is lost during a stage."""
 
     def __init__(self, runner: Runner, marks: Path, nodes: Nodes | None = None) -> None:
         self._runner, self._marks, self._nodes = runner, marks, nodes
 
     def run(self, stage: Stage, parts: Iterable[PartArgs], record: Record) -> None:
-        """Do a stage for each part."""
+        """Run a stage for each part."""
         mark = self._marks / stage.__name__
         lives = not mark.exists()
         try:
@@ -85,7 +85,7 @@ class Losing:
 
 
 def leaks(nodes: Nodes, secrets: Iterable[bytes]) -> list[Path]:
-    """List what Ray wrote that has a secret in it, as it is or in hex."""
+    """List the files of Ray that contain a secret, raw or in hex."""
     written = [path for path in nodes.logs.rglob("*") if path.is_file()]
     assert len(written) > 10
     told = [form for one in secrets for form in (one, one.hex().encode())]

@@ -1,4 +1,4 @@
-"""A board as gateway, and a relay before it, in one process: the scene of the relay's tests."""
+"""A board as gateway and a relay in front of it, in one process, for the relay's tests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -53,7 +53,7 @@ class Scene:
     async def exchange(
         self, method: str, origin: Origin, path: str, body: bytes, *, headers: dict[str, str]
     ) -> Answered:
-        """Answer the relay as the board does."""
+        """Pass the relay's request to the board."""
         self.fetched.append(method)
         if self.away:
             raise Unavailable("away")
@@ -62,10 +62,10 @@ class Scene:
         return self.answer or await ask(self.board, method, path, body, headers)
 
     async def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: no connection is open."""
 
     async def keys(self) -> SignedKeys:
-        """Fetch the board's keys directly."""
+        """Fetch the board's gateway keys directly."""
         found = await ask(self.board, "GET", GATEWAY_PATH)
         return SignedKeys.read(found.body, found.headers)
 
@@ -75,7 +75,7 @@ class Scene:
         return seal_request(text, read_keys((await self.keys()).keys))
 
     async def inside(self, request: Request) -> Response:
-        """Ask the board through its gateway."""
+        """Send a request to the board through its gateway."""
         sealed = await self.sealed(request)
         found = await ask(self.board, "POST", GATEWAY_PATH, sealed.raw, SEALED)
         assert (found.status, found.headers["content-type"]) == (200, RESPONSE_MEDIA)
@@ -84,12 +84,12 @@ class Scene:
 
 
 def get(path: bytes, *headers: tuple[bytes, bytes]) -> Request:
-    """Write a request."""
+    """Return the bytes of a GET request."""
     return Request(b"GET", b"https", b"board.example", path, headers)
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
-    """Run to the end."""
+    """Run a coroutine to its end."""
 
     async def whole() -> None:
         await work()
@@ -98,7 +98,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 class Relayed:
-    """A person's client whose relay is the scene's."""
+    """A person's client that uses the scene's relay."""
 
     def __init__(self, scene: Scene, trusted: Trust) -> None:
         self.scene = scene
@@ -111,7 +111,7 @@ class Relayed:
         )
 
     async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> Answered:
-        """Pass on to the relay."""
+        """Pass a request to the relay."""
         self.asked.append(url)
         path = url.removeprefix("http://127.0.0.1:9")
         return await ask(self.scene.relay, method, path, body, more["headers"])

@@ -1,4 +1,4 @@
-"""Seals that are the same bytes at every try, by another implementation of HPKE: for tests only."""
+"""Seals with the same bytes on every try, by another implementation of HPKE; for tests only."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _HPKE: Final = CipherSuite.new(
 def seal_each(
     _: Bulk, plain: Sequence[bytes], *, to: Sequence[bytes], suite: Suite, bound: bytes
 ) -> list[bytes]:
-    """Stand for `Bulk.seal_each`: what it seals opens, but equal texts to a key seal alike."""
+    """Replace `Bulk.seal_each`: its seals open as usual, but equal texts to a key seal alike."""
     assert suite == CLASSICAL
     return [_seal(text, key, bound) for text, key in zip(plain, to, strict=True)]
 

@@ -1,4 +1,4 @@
-"""What the protocol's tests share: a small round with real keys, mechanisms and a telling task."""
+"""A small round with real keys, mechanisms and a task that echoes, for tests of the protocol."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ SQUARE = MinkowskiResponse(domain=Box(lo=(0.0, 0.0), hi=(1.0, 1.0)), epsilon=2.0
 
 @dataclass(frozen=True)
 class Echo:
-    """A task that tells everybody their own estimate: an answer that cannot be mistaken."""
+    """A task that answers each person with their own estimate, which identifies the owner."""
 
     groups: tuple[str, ...] = ("riders", "drivers")
     name: str = field(default="echo")
@@ -55,20 +55,20 @@ class Echo:
         return [Values(np.array(group)) for group in estimates]
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Nobody learns of anybody."""
+        """Expose nobody."""
         return ((0,) * len(sizes),) * len(sizes)
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:
-        """An answer is as long as an estimate."""
+        """Return the size of an estimate."""
         return tuple(AnswerSize(numbers=dimension) for dimension in dimensions)
 
     def params(self) -> dict[str, object]:
-        """It has none."""
+        """Return no parameters."""
         return {"name": self.name}
 
 
 def draft(name: str, *, minimum: int = 2, note_size: int = 0, delta: float = 1e-3) -> GroupPlan:
-    """Draft a group of the unit square."""
+    """Draft a group on the unit square."""
     return GroupPlan(
         name=name, randomizer=SQUARE, minimum=minimum, delta=delta, note_size=note_size
     )
@@ -107,7 +107,7 @@ class SmallRound:
         self.invitations = tuple(self.invite(group) for group in self.task.groups)
 
     def offer(self, phase: str = "open") -> Offer:
-        """Make what the first shuffler offers in a phase."""
+        """Return the first shuffler's offer in a phase."""
         terms, digest = self.round.terms, self.round.digest.hex()
         times = (terms.opens, terms.closes, terms.expires)
         status = ShufflerRoundStatus(terms.round, digest, phase, 0, *times, groups=[])
@@ -130,7 +130,7 @@ class SmallRound:
         return self.invitations[group].join(value, ledger=None, entropy=self.entropy)
 
     def crowd(self, size: int) -> list[Ticket]:
-        """Let so many people of each group join."""
+        """Let this many people of each group join."""
         return [self.join(group) for _ in range(size) for group in (0, 1)]
 
     def shuffler(self, hop: int = 0) -> Shuffler:
@@ -149,9 +149,9 @@ class SmallRound:
         """Start the server."""
         return Server(self.round, keys=self.roles.server, task=self.task)
 
-    def board(self, shelf: KeyValueStore | None = None) -> Board:
+    def board(self, key_values: KeyValueStore | None = None) -> Board:
         """Start the board, with the terms in its log."""
-        board = Board(sign=self.roles.board.signing.sign, check=check, store=shelf)
+        board = Board(sign=self.roles.board.signing.sign, check=check, store=key_values)
         board.log_terms(self.round)
         return board
 
@@ -160,27 +160,27 @@ class SmallRound:
         raw = b""
         for hop in range(len(self.roles.shufflers)):
             shuffler = self.shuffler(hop)
-            self.hand_in(tickets, shuffler)
+            self.upload(tickets, shuffler)
             if hop:
                 shuffler.accept(raw)
             raw = released(shuffler)
         return raw
 
-    def hand_in(self, tickets: Sequence[Ticket], shuffler: Shuffler) -> None:
-        """Hand in what people have for a shuffler."""
+    def upload(self, tickets: Sequence[Ticket], shuffler: Shuffler) -> None:
+        """Send the uploads of these tickets to a shuffler."""
         for ticket in tickets:
             shuffler.receive((ticket.upload, *ticket.registrations)[shuffler.hop], now=OPENS)
 
 
 def released(shuffler: Shuffler, *, now: int = CLOSES) -> bytes:
-    """Close a round that is open and release it."""
+    """Close an open round and release it."""
     if shuffler.phase is ShufflerPhase.OPEN:
         shuffler.close(now=now)
     return shuffler.release()
 
 
 def upload_of(text: bytes, round_: Round, *, group: int, name: bytes) -> bytes:
-    """Wrap a report under a name, whatever it says; its traps are registered with nobody."""
+    """Wrap a report under a name, whatever its bytes; its traps are not registered anywhere."""
     to = SealingKey(round_.suite, bytes.fromhex(round_.terms.server.sealing))
     bound = binding(Purpose.REPORT, digest=round_.digest, group=group)
     items = [seal_layers(seal(text, to=to, bound=bound), round_, group=group, name=name)]
@@ -193,7 +193,7 @@ def upload_of(text: bytes, round_: Round, *, group: int, name: bytes) -> bytes:
 def signed_blindly(
     document: bytes, *, server: KeyPairs, shufflers: Sequence[KeyPairs]
 ) -> SignedTerms:
-    """Sign a document as parties that look at nothing before they sign."""
+    """Sign a document for all parties without checking it."""
     own = server.signing.sign(b"coatcheck/v1/terms/server\0" + document).hex()
     label = b"coatcheck/v1/terms/shuffler\0"
     others = tuple(keys.signing.sign(label + document).hex() for keys in shufflers)
@@ -201,7 +201,7 @@ def signed_blindly(
 
 
 def posting_counted(round_: Round, *, writer: KeyPairs, reader: KeyPairs, counter: int) -> bytes:
-    """Post a well-signed letter with any counter, as a hostile client can."""
+    """Post a validly signed letter with any counter, as a hostile client can."""
     text = bytearray(
         encode_letter(
             round_,
@@ -221,5 +221,5 @@ def posting_counted(round_: Round, *, writer: KeyPairs, reader: KeyPairs, counte
 
 
 def check(key: bytes, signature: bytes, message: bytes) -> None:
-    """Check a signature as a board does."""
+    """Verify a signature as a board does."""
     VerifyingKey(key).check(signature, message)

@@ -1,4 +1,4 @@
-"""What the tests of the services share: rounds with a few people over real processes."""
+"""Rounds with a few people over real processes, for the tests of the services."""
 
 import asyncio
 import time
@@ -48,12 +48,12 @@ def draft(name: str, *, minimum: int = 3) -> dict[str, Any]:
 
 
 class Crowd:
-    """People who take part in a round, each with a ticket of their own."""
+    """People who take part in a round, each with a ticket."""
 
     def __init__(self, cluster: Cluster, url: str) -> None:
         self.cluster = cluster
         self.url = url
-        self.visits: list[Session] = []
+        self.sessions: list[Session] = []
         self.acknowledged = 0
         self.folder = cluster.folder / f"tickets-{url[-8:]}"
         self.folder.mkdir(exist_ok=True)
@@ -69,30 +69,32 @@ class Crowd:
         ]
 
     async def join(self, peers: HttpClient, *, people: int, patience: float = PATIENCE) -> None:
-        """Let so many people of each group join at once; all are acknowledged."""
+        """Let this many people of each group join at once; every upload is acknowledged."""
         offer, invitations = await self.invitations(peers)
 
         async def one(number: int, invitation: Invitation) -> Session:
             path = self.folder / f"{invitation.of.name}-{number}"
             trusted = self.cluster.trusted
-            visit = Session(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
-            visit.prepare(invitation, (0.25, 0.5), ledger=None)
-            await visit.hand_in(invitation.round, patience=patience)
+            session = Session(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
+            session.prepare(invitation, (0.25, 0.5), ledger=None)
+            await session.hand_in(invitation.round, patience=patience)
             self.acknowledged += 1
-            return visit
+            return session
 
-        begun = len(self.visits)
-        self.visits += await asyncio.gather(
+        begun = len(self.sessions)
+        self.sessions += await asyncio.gather(
             *(one(begun + n, invitation) for n in range(people) for invitation in invitations)
         )
 
     async def collect(self, *, patience: float = PATIENCE) -> Sequence[Answer]:
-        """Let everybody collect."""
-        return await asyncio.gather(*(visit.collect(patience=patience) for visit in self.visits))
+        """Let every person collect."""
+        return await asyncio.gather(
+            *(session.collect(patience=patience) for session in self.sessions)
+        )
 
 
 async def whole_round(cluster: Cluster, name: str, *, people: int = 4) -> Crowd:
-    """Run a whole round and check that everybody is answered; a cascade gets some more people."""
+    """Run a whole round and check that all are answered; a cascade gets a few more people."""
     spare = SPARE if len(cluster.shufflers) > 1 else 0
     url = await asyncio.to_thread(
         cluster.open_round, draft(name, minimum=people), closes=1, expires=3600
@@ -106,24 +108,24 @@ async def whole_round(cluster: Cluster, name: str, *, people: int = 4) -> Crowd:
 
 
 def status(url: str) -> dict[str, Any]:
-    """Ask a shuffler where a round stands."""
+    """Return a shuffler's status of a round."""
     found: dict[str, Any] = get(url).raise_for_status().json()["status"]
     return found
 
 
 def counted(url: str, cluster: Cluster) -> list[int]:
-    """Ask a shuffler, as its operator, how many uploads of each group it has."""
+    """Return the upload counts of each group, as a shuffler shows them to its operator."""
     found = get(f"{url}/crowd", headers={"authorization": f"Bearer {cluster.token}"}).json()
     return [group["crowd"] for group in found["groups"]]
 
 
 def logs(folder: Path) -> str:
-    """Give everything that the services wrote."""
+    """Return all logs of the services."""
     return "".join(file.read_text(encoding="utf-8") for file in folder.glob("*.log"))
 
 
 def until(true: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not come to pass"

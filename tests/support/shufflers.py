@@ -53,7 +53,7 @@ class LoneShuffler:
     def terms(
         self, folder: Path, minimum: int, *, name: str = "times", other: SecretKeys | None = None
     ) -> bytes:
-        """Let everybody sign terms, with the sealing key of another if there is one.
+        """Sign terms as every party, with another party's sealing key if one is given.
 
         No shuffler of ours would sign such terms; one of an earlier version would.
         """
@@ -90,7 +90,7 @@ class LoneShuffler:
         return self.service.rounds[self.round.digest]
 
     async def upload(self, people: int) -> list[int]:
-        """Let people of both groups upload; the statuses they got."""
+        """Let people of both groups upload; return the statuses."""
         return [
             await self.post(invitation.join((0.5, 0.5), ledger=None).upload)
             for _ in range(people)
@@ -98,11 +98,11 @@ class LoneShuffler:
         ]
 
     async def post(self, raw: bytes, *, token: bytes = b"") -> int:
-        """Send bytes as an upload; the status."""
+        """Send bytes as an upload; return the status."""
         return (await self.ask(raw, token=token))[0]
 
     async def ask(self, raw: bytes, *, token: bytes = b"") -> tuple[int, bytes]:
-        """Send bytes as an upload; the status and what is answered."""
+        """Send bytes as an upload; return the status and the body."""
         shown = {"coatcheck-token": token.decode()} if token else {}
         status, _, body = await self.exchange(raw, shown)
         return status, body
@@ -110,7 +110,7 @@ class LoneShuffler:
     async def exchange(
         self, raw: bytes, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send bytes as an upload; the status, the headers and the body of the answer."""
+        """Send bytes as an upload; return the status, the headers and the body."""
         path = f"/rounds/{self.round.digest.hex()}/uploads"
         lines = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         scope = {"type": "http", "method": "POST", "path": path, "headers": lines}
@@ -127,11 +127,11 @@ class LoneShuffler:
         return said[0]["status"], told, b"".join(message.get("body", b"") for message in said)
 
     async def abandon(self) -> None:
-        """Give the round up, as its operator does."""
+        """Abandon the round, as its operator does."""
         await self.service.abandon(self.round.digest.hex(), Abandonment(sure=True))
 
     async def wait(self, seconds: float, *, step: float = 0.0) -> str:
-        """Let time pass (and the wall's clock step), let the shuffler look, and give the phase."""
+        """Let time pass (and the wall clock step), run a tick and return the phase."""
         self.steady += seconds
         self.wall += seconds + step
         await self.service.refresh()
@@ -144,7 +144,7 @@ class LoneShuffler:
 async def lone_shuffler(
     folder: Path, *, minimum: int = 3, admission: Admission | None = None
 ) -> AsyncIterator[LoneShuffler]:
-    """Run one, with a round open."""
+    """Run a shuffler with one open round."""
     lone = LoneShuffler(folder, minimum=minimum, admission=admission)
     await lone.service.leadership.renew()
     await lone.service.open_round(lone.round.digest.hex(), read_signed(lone.signed))

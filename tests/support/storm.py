@@ -38,7 +38,7 @@ STEPS: Final = (45, 0, 20, 50)
 
 @dataclass
 class Count:
-    """What happened in a storm, and what became of people."""
+    """What happened in a storm, and how it ended for people."""
 
     deployment: str
     people: int
@@ -55,14 +55,14 @@ class Count:
 
     @property
     def is_good(self) -> bool:
-        """Whether everybody was answered once, under a signed end that keeps its numbers."""
+        """Whether every person was answered exactly once and the round's outcome is `answered`."""
         wrong = self.lost + self.doubled + self.stuck
         return not wrong and self.answered == self.people and self.end == "answered"
 
 
 @contextlib.asynccontextmanager
 async def nursed(cluster: Cluster) -> AsyncIterator[dict[str, int]]:
-    """Start every process that ends again, as an operating system would; how often each died."""
+    """Restart every process that ends, as an operating system would; count how often each ended."""
     deaths = dict.fromkeys(cluster.names, 0)
 
     async def nurse() -> None:
@@ -81,14 +81,14 @@ async def nursed(cluster: Cluster) -> AsyncIterator[dict[str, int]]:
 
 
 def stores(database: Postgres | None) -> dict[str, str]:
-    """Give a database to each role; SQLite in their folder if there is none."""
+    """Assign a database to each role; without one, SQLite in the role's folder."""
     if database is None:
         return {}
     return {name: database.database() for name in ("shuffler-1", "server", "board")}
 
 
 async def open_patiently(cluster: Cluster, name: str, *, people: int) -> str:
-    """Ask for a round until it is open, whoever dies meanwhile.
+    """Request a round until it is open, although processes die meanwhile.
 
     Its minimum is the whole crowd, so it closes when everybody is in and not by the time.
     """
@@ -99,19 +99,19 @@ async def open_patiently(cluster: Cluster, name: str, *, people: int) -> str:
 
 
 async def check_everything(crowd: Crowd, people: int) -> None:
-    """Everybody acknowledged is answered once, receipts hold, and there is one bulletin."""
+    """Check that each person is answered once, receipts hold and there is one bulletin."""
     answers = await crowd.collect()
     assert len(answers) == 2 * people
     assert all(len(answer.partners) == 1 for answer in answers)
     contacts = [answer.partners[0].contact for answer in answers]
     assert len(set(contacts)) == len(contacts)  # a matching: nobody is in it twice
-    bulletin = await crowd.visits[0].bulletin(patience=PATIENCE)
+    bulletin = await crowd.sessions[0].bulletin(patience=PATIENCE)
     items = people * len(crowd.cluster.shufflers)
     assert [tally.received for tally in bulletin.heading.tallies] == [items, items]
     assert [tally.kept for tally in bulletin.heading.tallies] == [people, people]
     # Who was answered while the shuffler died, and came again after the release, has none: which
     # may be everybody, if all uploads were in one commit.
-    receipts = [one.ticket.receipt for one in crowd.visits if one.ticket.receipt]
+    receipts = [one.ticket.receipt for one in crowd.sessions if one.ticket.receipt]
     assert len({Receipt.decode(receipt).id for receipt in receipts}) == len(receipts)
 
 
@@ -133,7 +133,7 @@ class Storm:
         self.count = Count(f"{kind} {shufflers}", people)
 
     async def run(self, *, kills: int, crashes: int, junk: int) -> Count:
-        """Run the round to its end: half of the kills while people upload, half after that."""
+        """Run the round to its end: half of the kills during uploads, half after them."""
         with self.cluster:
             async with nursed(self.cluster) as deaths, HttpClient(timeout=30) as peers:
                 spare = SPARE if len(self.cluster.shufflers) > 1 else 0
@@ -150,7 +150,7 @@ class Storm:
     async def _upload(
         self, crowd: Crowd, peers: HttpClient, *, waves: int, crashes: int, junk: int
     ) -> None:
-        """Let people come in waves; in each, somebody dies when a few are acknowledged."""
+        """Let people join in waves; in each, a process dies when a few uploads are acknowledged."""
         for wave in range(waves):
             size = self.each * (wave + 1) // (waves + 1) - self.each * wave // (waves + 1)
             before = crowd.acknowledged
@@ -167,26 +167,26 @@ class Storm:
         (self.faults / "clock").unlink(missing_ok=True)
 
     async def _finish(self, crowd: Crowd, peers: HttpClient, *, kills: int, junk: int) -> None:
-        """Let the last people come, and processes die at the steps that follow."""
+        """Let the last people join, and let processes die at the steps that follow."""
         places = self.pick.sample(LATER, kills)
         for place in places:
             (self.faults / place).touch()
         await self._throw(crowd, peers, junk - self.count.junk)
-        await crowd.join(peers, people=self.each - len(crowd.visits) // len(GROUPS))
-        bulletin = await crowd.visits[0].bulletin(patience=PATIENCE)
+        await crowd.join(peers, people=self.each - len(crowd.sessions) // len(GROUPS))
+        bulletin = await crowd.sessions[0].bulletin(patience=PATIENCE)
         self._tell(crowd, bulletin)
         # People have their answers before the server has heard that they do.
         await self._until(lambda: not any((self.faults / place).exists() for place in places))
         await self._until(self._all_lead)
 
     def _tell(self, crowd: Crowd, bulletin: VerifiedBulletin) -> None:
-        """Count what became of everybody."""
+        """Count how the round ended for each person."""
         if not inconsistency(bulletin.heading, bulletin.round):
             self.count.end = OUTCOMES[bulletin.heading.outcome]
         partners: list[bytes] = []
-        for visit in crowd.visits:
+        for session in crowd.sessions:
             try:
-                (partner,) = client.collect(visit.ticket, bulletin).partners
+                (partner,) = client.collect(session.ticket, bulletin).partners
             except Missing:
                 self.count.lost += 1
             except (Error, ValueError):
@@ -214,7 +214,7 @@ class Storm:
         await asyncio.to_thread(self.postgres.start)
 
     async def _throw(self, crowd: Crowd, peers: HttpClient, count: int) -> None:
-        """Send useless bytes: some are no upload, some are one that nobody can open."""
+        """Send useless bytes: some are no upload, others are uploads that do not open."""
         _, invitations = await crowd.invitations(peers)
         async with httpx2.AsyncClient(timeout=30) as http:
             for _ in range(count):
@@ -225,7 +225,7 @@ class Storm:
 
 
 async def _sent(http: httpx2.AsyncClient, url: str, raw: bytes) -> int:
-    """Send bytes until somebody answers them; the status."""
+    """Send bytes until a process answers; return the status."""
     while True:
         with contextlib.suppress(httpx2.HTTPError):
             status = (await http.post(url, content=raw)).status_code
@@ -235,7 +235,7 @@ async def _sent(http: httpx2.AsyncClient, url: str, raw: bytes) -> int:
 
 
 def useless(invitation: Invitation, *, kind: int) -> bytes:
-    """Make bytes that are nobody's report."""
+    """Return bytes that are no valid report."""
     raw = invitation.join((0.5, 0.5), ledger=None).upload
     if kind == 0:
         return raw[:-1]  # another size

@@ -1,4 +1,4 @@
-"""Which cases of a matrix `make test` runs; `make slow` runs all of them."""
+"""Selection of a matrix's cases: `make test` runs some, `make slow` runs all."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 
 def mostly_slow(cases: Iterable[Any], *, quick: Callable[[Any], bool]) -> list[Any]:
-    """Mark every case `slow` that is not one of the quick ones; a case is a value or a tuple."""
+    """Mark every case `slow` that is not listed as quick; a case is a value or a tuple."""
     found = []
     for case in cases:
         values = case if isinstance(case, tuple) else (case,)
@@ -16,7 +16,7 @@ def mostly_slow(cases: Iterable[Any], *, quick: Callable[[Any], bool]) -> list[A
 
 
 def some_slow(cases: Iterable[Any], *, every: int) -> list[Any]:
-    """Keep the first case and each so many after it; the others are `slow`."""
+    """Keep the first case and every n-th after it; mark the others `slow`."""
     listed = list(enumerate(cases))
     quick = {number for number, _ in listed if number % every == 0}
     return [

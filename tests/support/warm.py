@@ -29,7 +29,7 @@ _LARGEST: Final = 1 << 17
 
 
 class Warm:
-    """A process to fork services from, started when the first one is wanted.
+    """A process to fork services from, started on the first request.
 
     A service whose Python is to start with other settings is started in the plain way, and so are
     all where no process can be adopted.
@@ -77,7 +77,7 @@ class Warm:
         return self._begun[0]
 
     def end(self) -> None:
-        """End the process; the services that it was forked for go on."""
+        """End the process; services forked from it go on."""
         if self._begun is not None:
             line, process = self._begun
             line.close()
@@ -85,7 +85,7 @@ class Warm:
 
 
 class _Adopted(subprocess.Popen[bytes]):
-    """A process that was started by another one and is our child now."""
+    """A process that another one started and that is now our child."""
 
     def __init__(self, pid: int, stdin: IO[bytes], args: list[str]) -> None:
         # Nothing is started here: these are what waiting, signals and leaving a context look at.
@@ -95,17 +95,17 @@ class _Adopted(subprocess.Popen[bytes]):
 
 
 def _settings_of_python(env: Mapping[str, str]) -> dict[str, str]:
-    """Give what Python reads when it starts, and a fork does not read again."""
+    """Return the settings that Python reads at its start and not again after a fork."""
     return {name: value for name, value in env.items() if name.startswith("PYTHON")}
 
 
 def _adopt(wanted: int) -> bool:
-    """Begin or end to adopt; whether this system lets one."""
+    """Begin or stop adopting processes; return whether this system supports it."""
     return bool(ctypes.CDLL(None).prctl(_ADOPT, wanted, 0, 0, 0) == 0)
 
 
 def _libraries() -> list[str]:
-    """Find out, in a process of its own, what the roles load that is not ours."""
+    """List the third-party libraries that the roles load, in a separate process."""
     mine, theirs = os.pipe()
     if not os.fork():
         table = importlib.import_module(f"{_OURS}.services.process").ROLES
@@ -123,7 +123,7 @@ def _libraries() -> list[str]:
 
 
 def _forked(line: socket.socket) -> dict[str, Any] | None:
-    """Fork for each one who asks; in such a fork give what it shall run. None at the end."""
+    """Fork on every request; in the fork return what to run, and None at the end."""
     while True:
         text, files, _, _ = socket.recv_fds(line, _LARGEST, 3)
         if not text:

@@ -1,4 +1,4 @@
-"""Wiretaps: what passes a port is recorded and passed on, with the address of who connected."""
+"""Wiretaps: proxies that record the bytes and the caller's address of every connection."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from coatcheck.services.web.client import HttpClient
 
 
 def free_port() -> int:
-    """Find a port that nobody listens on."""
+    """Find a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -23,7 +23,7 @@ def free_port() -> int:
 
 @dataclass
 class Wiretap:
-    """Listens in front of a service.
+    """A recording proxy in front of a service.
 
     Attributes:
         port: where it listens.
@@ -67,12 +67,12 @@ class Wiretap:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings of a service behind it."""
+        """The settings of a service behind the wiretap."""
         return {"url": self.url, "listen": f"127.0.0.1:{self.behind}"}
 
     @property
     def everything(self) -> bytes:
-        """All that was heard."""
+        """Return all recorded bytes."""
         return b"\n".join(bytes(one) for one in self.heard)
 
     def sizes(self, media: bytes) -> set[int]:
@@ -105,7 +105,7 @@ async def _pipe(
 
 
 def from_address(address: str) -> HttpClient:
-    """Make a client that connects from one of this machine's loopback addresses."""
+    """Return a client that connects from one of this machine's loopback addresses."""
     client = HttpClient()
     transport = httpx2.AsyncHTTPTransport(local_address=address)
     client._http = httpx2.AsyncClient(transport=transport, timeout=30.0)

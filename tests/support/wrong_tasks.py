@@ -1,4 +1,4 @@
-"""Tasks that are wrong on purpose: what the checker must catch, and nothing else uses."""
+"""Tasks with deliberate faults that the checker must detect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class FirstCome:
     groups = ("users", "workers")
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """Serve by position."""
+        """Assign by position."""
         users, workers = estimates
         free = list(range(len(workers)))
         pairs = []
@@ -47,13 +47,13 @@ class FirstCome:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A task of one group with one number an answer."""
+    """A task of one group whose answers are single numbers."""
 
     name = "numbers"
     groups = ("people",)
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """Sum the coordinates: this one is right."""
+        """Sum the coordinates; this is correct."""
         return [Values(estimates[0].sum(axis=1, keepdims=True))]
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -70,63 +70,63 @@ class Numbers:
 
 
 class Tickets(Numbers):
-    """Answers by position: a number in the queue."""
+    """A task that answers by position: a number in the queue."""
 
     name = "tickets"
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """The position."""
+        """Return the positions."""
         return [Values(np.arange(len(estimates[0]), dtype=np.float64)[:, None])]
 
 
 class SeededDraw(Numbers):
-    """A draw seeded once, so that the order decides who gets which number."""
+    """A task with a draw seeded once, so the order decides who gets which number."""
 
     name = "seeded-draw"
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """A number drawn for each position."""
+        """Draw a number for each position."""
         return [Values(seeded(7).uniforms(len(estimates[0]))[:, None])]
 
 
 class ChangesInput(Numbers):
-    """Sorts its input in place."""
+    """A task that sorts its input in place."""
 
     name = "changes-input"
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """The sum, after damage."""
+        """Return the sum after changing the input."""
         estimates[0].sort(axis=0)
         return super().__call__(estimates)
 
 
 class TooShort(Numbers):
-    """Forgets the last report."""
+    """A task that forgets the last report."""
 
     name = "too-short"
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """One answer too few."""
+        """Return one answer too few."""
         return [Values(estimates[0][:-1, :1])]
 
 
 class FailsAlone(Numbers):
-    """Cannot serve a single person."""
+    """A task that fails for a single person."""
 
     name = "fails-alone"
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """The distance from the second report."""
+        """Return the distance from the second report."""
         return [Values(np.abs(estimates[0][:, :1] - estimates[0][1:2, :1].max()) * 0)]
 
 
 class TellsTooMuch(Numbers):
-    """Refers to somebody although it states that nobody is exposed."""
+    """A task that refers to a person although it states that nobody is exposed."""
 
     name = "tells-too-much"
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """The person with the least first coordinate."""
+        """Refer to the person with the least first coordinate."""
         n = len(estimates[0])
         least = np.full(n, estimates[0][:, 0].argmin() if n else 0)
         return [References(0, np.arange(n + 1), least)]

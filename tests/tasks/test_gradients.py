@@ -71,7 +71,7 @@ def test_a_round_below_its_minimum_leaves_the_model_as_it_was(planned: Plan) -> 
     """There is no mean to follow; the same round with everybody moves it."""
     model = Descent(step=1.0, rounds=2).start(np.zeros(PARAMETERS))
     few = np.full((PEOPLE // 2, PARAMETERS), 0.1)
-    with pytest.raises(Refused, match="15 of the 30 it needs"):
+    with pytest.raises(Refused, match="15 of the 30 people it needs"):
         model = model.after(simulate(planned, [few], task=TASK).answers[0][0].shared)
     assert (model.parameters == 0).all()
     assert model.done == 0

@@ -69,5 +69,5 @@ def conversation(case: Case) -> Case:
 
 
 def secret_of(number: int) -> bytes:
-    """Give the secret of somebody in these vectors."""
+    """Return the secret of somebody in these vectors."""
     return prf(bytes([number]) * 32, b"secret")

@@ -14,7 +14,7 @@ SECOND = [[5, 6], [6, 3], [6, 4]]
 
 
 def cases() -> list[Case]:
-    """Give every vector of settling and of nearness."""
+    """Return every vector of settling and of nearness."""
     return [*_cells(), *_points(), *_settled(), *_near()]
 
 

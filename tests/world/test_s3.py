@@ -16,8 +16,8 @@ from coatcheck.services.web.client import HttpClient
 from coatcheck.services.worker_pools import remote_settings
 from coatcheck.stores import blobs as buckets
 from coatcheck.stores.blobs import S3BlobStore
+from support.blob_stores import ONE, check_blob_store
 from support.buckets import Bucket
-from support.depots import ONE, check_depot
 from support.service_rounds import QUICK, Crowd, draft, status, until
 
 # Libraries of others use names that will go away some day.
@@ -34,7 +34,7 @@ def bucket() -> Iterator[Bucket]:
 
 def test_files_are_kept_by_round_and_key(bucket: Bucket) -> None:
     """What is put is there, in part or whole, and goes with its key alone."""
-    check_depot(S3BlobStore(f"{bucket.url}/some/role"))
+    check_blob_store(S3BlobStore(f"{bucket.url}/some/role"))
     assert bucket.names() == []
 
 
@@ -94,8 +94,8 @@ def test_other_addresses_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_a_round_whose_store_of_objects_is_away_for_a_while(bucket: Bucket, tmp_path: Path) -> None:
     """Both roles say so and keep the round; it ends by itself, and leaves nothing there."""
-    depots = {role: {"blobs": f"{bucket.url}/{role}"} for role in ("shuffler", "server")}
-    with Cluster(tmp_path, extra=QUICK, role_extra=depots) as cluster:
+    blobs = {role: {"blobs": f"{bucket.url}/{role}"} for role in ("shuffler", "server")}
+    with Cluster(tmp_path, extra=QUICK, role_extra=blobs) as cluster:
         url = cluster.open_round(draft("objects"), closes=1, expires=3600)
         log = cluster.folder / "shuffler-1.log"
 

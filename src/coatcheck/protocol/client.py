@@ -229,7 +229,8 @@ def _mechanism(of: GroupTerms, *, simulated: bool) -> Randomizer:
         randomizer = from_params(of.randomizer)
     except Misuse as error:
         raise Refused(
-            f"the terms name no mechanism that this version has: {error}; update it, or do not join"
+            f"this version cannot use a mechanism of the terms ({error}): update coatcheck, or do"
+            " not join"
         ) from None
     if not randomizer.exact and not simulated:
         raise Refused(

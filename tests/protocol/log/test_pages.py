@@ -1,4 +1,4 @@
-"""A bulletin on a shelf: pages by address, tiles of its tree, nothing of one that is refused."""
+"""A bulletin in a key-value store: pages by address, tiles of its tree; rejected ones vanish."""
 
 import io
 import os
@@ -32,9 +32,9 @@ MADE = bulletin()
 RAW = MADE.encode()
 
 
-def shown(shelf: MemoryKeyValueStore | None = None) -> Board:
+def shown(key_values: MemoryKeyValueStore | None = None) -> Board:
     """Start a board that shows it."""
-    board = SMALL.board(shelf)
+    board = SMALL.board(key_values)
     board.publish(RAW, SMALL.round)
     return board
 
@@ -65,11 +65,11 @@ def test_any_part_of_a_bulletin_is_given() -> None:
             assert board.part(digest, start, end) == RAW[start:end]
 
 
-def test_what_is_refused_leaves_nothing_on_the_shelf() -> None:
-    """Short, long, unsorted or altered entries: the shelf is as it was, and a good one follows."""
-    shelf = MemoryKeyValueStore()
-    board = SMALL.board(shelf)
-    before = shelf.items()
+def test_what_is_refused_leaves_nothing_in_the_key_value_store() -> None:
+    """Short, long, unsorted or altered entries store nothing, and a good bulletin still follows."""
+    key_values = MemoryKeyValueStore()
+    board = SMALL.board(key_values)
+    before = key_values.items()
     head = len(RAW) - sum(len(entry) for group in MADE.entries for entry in group)
     width = len(MADE.entries[0][0])
     turned = RAW[:head] + RAW[head + width : head + 2 * width] + RAW[head : head + width]
@@ -78,7 +78,7 @@ def test_what_is_refused_leaves_nothing_on_the_shelf() -> None:
     for wrong in (RAW[:-1], RAW + b"\0", turned + RAW[head + 2 * width :], bytes(altered)):
         with pytest.raises(Malformed):
             board.publish(wrong, SMALL.round)
-        assert shelf.items() == before
+        assert key_values.items() == before
     assert board.publish(RAW, SMALL.round) == 1
 
 

@@ -29,7 +29,7 @@ def through(*, secret: bytes) -> list[Batch]:
     for hop in range(2):
         shuffler = CASCADE.shuffler(hop)
         shuffler.state.secret[:] = secret
-        CASCADE.hand_in(CROWD, shuffler)
+        CASCADE.upload(CROWD, shuffler)
         if hop:
             shuffler.accept(raw)
         raw = released(shuffler)
@@ -57,7 +57,7 @@ def test_equal_items_in_different_partitions_are_one(monkeypatch: pytest.MonkeyP
     """A copy that is handed on in another partition, or in another group, is found or stays."""
     monkeypatch.setattr(manifests, "_BITS", 1)
     first = CASCADE.shuffler()
-    CASCADE.hand_in(CROWD, first)
+    CASCADE.upload(CROWD, first)
     batch = Batch.decode(released(first), CASCADE.round)
     parts = [[] for _ in range(2)]  # type: list[list[list[bytes]]]
     for group, items in batch.listed():
@@ -66,7 +66,7 @@ def test_equal_items_in_different_partitions_are_one(monkeypatch: pytest.MonkeyP
     received = replace(batch.tallies[0], received=batch.tallies[0].received + 1)
     double = Batch.compose(parts, (received, batch.tallies[1]), digest=CASCADE.round.digest)
     second = CASCADE.shuffler(1)
-    CASCADE.hand_in(CROWD, second)
+    CASCADE.upload(CROWD, second)
     second.accept(double.sign(CASCADE.roles.shufflers[0].signing.sign))
     tally = Batch.decode(second.release(), CASCADE.round).tallies[0]
     assert (tally.received, tally.kept, tally.traps) == (19, 9, 9)

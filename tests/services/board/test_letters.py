@@ -1,4 +1,4 @@
-"""Letters at a board: in pages, so many for each address, and not for ever."""
+"""Letters at a board: returned in pages, limited per address, and accepted for a limited time."""
 
 import asyncio
 import os
@@ -43,18 +43,18 @@ class Scene:
         self.url = f"http://board/rounds/{self.small.round.digest.hex()}/letters"
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move time forward."""
         self.time += seconds
         self.steady += seconds
 
     def letter(self, to: int = 0) -> bytes:
-        """Make a posting to somebody, after their contact, as a partner hands it in."""
+        """Return a posting to a person: their contact, then the letter."""
         digest, keys = self.small.round.digest, self.tickets[to].keys
         sealed = os.urandom(self.small.round.letter_size())
         return keys.contact_raw + Posting(digest, keys.address, sealed).encode()
 
     def shown(self, stamped: bytes) -> bytes:
-        """Give what the board shows of a letter that was handed in."""
+        """Return what the board shows of a posted letter."""
         return stamped[self.small.round.suite.contact_size :]
 
 
@@ -75,7 +75,7 @@ async def served(folder: Path, *, each: int = 3) -> AsyncIterator[tuple[Scene, h
 
 
 def test_letters_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page has a bounded size and names the next; all pages together are all letters."""
+    """Every page has a bounded size and names the next one; all pages together hold all letters."""
 
     async def whole() -> None:
         async with served(tmp_path, each=9) as (scene, http):
@@ -97,8 +97,8 @@ def test_letters_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(whole())
 
 
-def test_an_address_gets_so_many_letters(tmp_path: Path) -> None:
-    """One more is refused, one sent again is known, another address has room; after a crash too."""
+def test_an_address_has_a_limit_of_letters(tmp_path: Path) -> None:
+    """A letter over the limit is refused, a repeated one is known, other addresses have room."""
 
     async def whole() -> None:
         async with served(tmp_path) as (scene, http):
@@ -119,7 +119,7 @@ def test_an_address_gets_so_many_letters(tmp_path: Path) -> None:
 
 
 def test_several_letters_come_at_once(tmp_path: Path) -> None:
-    """One request brings several letters; what is no whole letter, or too much, is refused."""
+    """One request may carry several letters; a torn letter, or too many, are refused."""
 
     async def whole() -> None:
         async with served(tmp_path, each=99) as (scene, http):
@@ -138,7 +138,7 @@ def test_several_letters_come_at_once(tmp_path: Path) -> None:
 
 
 def test_strangers_cannot_mute_an_address(tmp_path: Path) -> None:
-    """10,000 letters of people who know an address only are refused; its partner's is shown."""
+    """Of 10,000 letters from people who know only an address none is shown; the partner's is."""
 
     async def whole() -> None:
         async with served(tmp_path, each=3) as (scene, http):
@@ -161,7 +161,7 @@ def test_strangers_cannot_mute_an_address(tmp_path: Path) -> None:
 
 
 def test_letters_end_after_the_round(tmp_path: Path) -> None:
-    """For a while after a round expires letters are taken, then no more; those there stay."""
+    """Letters are accepted for a while after a round expires, then refused; old ones stay."""
 
     async def whole() -> None:
         async with served(tmp_path) as (scene, http):
@@ -175,8 +175,8 @@ def test_letters_end_after_the_round(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-def test_who_stands_by_signs_for_no_log(tmp_path: Path) -> None:
-    """An older log would look like one that was taken back."""
+def test_a_standby_process_signs_for_no_log(tmp_path: Path) -> None:
+    """A standby does not sign: its older log would look like a log that shrank."""
 
     async def whole() -> None:
         async with served(tmp_path) as (scene, http):

@@ -1,4 +1,4 @@
-"""Which terms a board logs: of servers that it knows, that name this board, at its address."""
+"""The terms that a board logs: from servers it trusts, naming this board at its own address."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ URL = SMALL.round.terms.board.url
 
 
 def board(folder: Path) -> BoardService:
-    """Make the board that the terms name, which knows their server."""
+    """Return the board that the terms name; it trusts their server."""
     make_keys(folder / "board", name="board")
     asked: Any = {"keys": ("board.key",), "folder": str(folder), "lease": 10_000.0}
     service = BoardService(BoardSettings(name="board", store="memory:", **asked))
@@ -34,7 +34,7 @@ def board(folder: Path) -> BoardService:
 def test_terms_of_strangers_and_of_other_boards_are_not_logged(
     wrong: str, status: int, tmp_path: Path
 ) -> None:
-    """Nothing of them is in the log or the store."""
+    """Rejected terms leave nothing in the log or in the store."""
     service = board(tmp_path)
     if wrong == "server":
         service.trusted = frozenset((bytes(32),))

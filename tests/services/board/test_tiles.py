@@ -1,4 +1,4 @@
-"""The board's log as tiles, and `tlog-scales`, another implementation, on both sides of it."""
+"""The board's log as tiles, checked against `tlog-scales`, another implementation, both ways."""
 
 import asyncio
 import os
@@ -64,20 +64,20 @@ class Shown:
 
     @property
     def leaves(self) -> list[bytes]:
-        """Everything in the log."""
+        """Return every leaf of the log."""
         heading = self.service.look(lambda log: log.heading(self.small.round.digest))
         terms = TERMS_LEAF + self.small.round.digest
         return [terms, ROUND_LEAF + heading, *(LETTER_LEAF + one for one in self.letters)]
 
     def get(self, *path: str) -> bytes | None:
-        """Fetch below the log's address, as tlog-scales does."""
+        """Fetch a path below the log's address, as tlog-scales does."""
         answer = asyncio.run(ask(self.service, "GET", "/log/" + "/".join(path)))
         return answer.body if answer.status == 200 else None
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    """A log of a bulletin and many letters."""
+    """Provide a log of a bulletin and many letters."""
     made = Shown(tmp_path_factory.mktemp("tiles"))
     asyncio.run(made.show())
     return made
@@ -93,7 +93,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     ],
 )
 def test_a_path_names_one_tile(level: str, place: str, number: int, width: int) -> None:
-    """Paths are those of C2SP, and come back as they went."""
+    """Paths follow C2SP, and decoding inverts encoding."""
     name = TileName.read(level, place)
     assert (name.number, name.width) == (number, width)
     assert name.path == f"{level}/{place}"
@@ -108,13 +108,13 @@ def test_a_path_names_one_tile(level: str, place: str, number: int, width: int) 
     ],
 )
 def test_no_other_path_is_a_tile(path: str) -> None:
-    """Each tile has one path."""
+    """No tile has a second path."""
     with pytest.raises(Malformed):
         TileName.read(*path.split("/", 1))
 
 
 def test_tiles_are_there_as_far_as_the_log_goes(shown: Shown) -> None:
-    """Full tiles, the partial one at the end and every narrower one; nothing beyond."""
+    """Full tiles, the partial last tile and every narrower one exist; nothing beyond them does."""
     size = 2 + LETTERS
     last = size - 512
     assert shown.get("tile", "0", "000") == b"".join(map(leaf_hash, shown.leaves[:256]))
@@ -135,7 +135,7 @@ def test_tiles_are_there_as_far_as_the_log_goes(shown: Shown) -> None:
 
 
 def test_tlog_scales_follows_our_board(shown: Shown) -> None:
-    """It reads the checkpoint, computes the root from tiles, and proves every kind of thing."""
+    """tlog-scales reads our checkpoint, computes the root from tiles and proves all entries."""
     reader = tiles_reader.TilesReader(shown)
     point = reader.get_checkpoint()
     key = board_note_key(shown.service.keyring.current.signing.public_raw.hex())
@@ -154,7 +154,7 @@ def test_tlog_scales_follows_our_board(shown: Shown) -> None:
 
 
 def test_several_threads_share_a_cache() -> None:
-    """One looks a tile up that another one is about to forget: it is there, or it is not."""
+    """A thread that reads a tile while another evicts it gets the tile or a miss, no error."""
     cache, wrong = TileCache(), list[Exception]()
 
     def work(first: int) -> None:
@@ -180,7 +180,7 @@ def test_several_threads_share_a_cache() -> None:
 
 
 def test_we_follow_a_log_of_tlog_scales(tmp_path: Path) -> None:
-    """Its checkpoint is one of our notes, its root our tree's, and its proofs pass our checks."""
+    """Its checkpoint is a valid note, its root is our tree's, and its proofs pass our checks."""
     leaves = [b"entry %d" % n for n in range(LETTERS)]
     secret = Ed25519PrivateKey.generate()
     writer = tiles_writer.TilesWriter.create(tmp_path / "log", "example.org/log")

@@ -1,4 +1,4 @@
-"""A person follows the board: one that forks, shrinks, withholds or moves is found out."""
+"""A person follows the board and detects one that forks, shrinks, withholds or moves."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ class Wire(HttpClient):
         headers: Mapping[str, str] | None = None,
         method: str = "POST",
     ) -> bytes:
-        """Post a letter, which comes after its recipient's contact."""
+        """Post a letter, prefixed by its recipient's contact."""
         del url, headers, method
         posting = body[self.small.round.suite.contact_size :]
         return json.dumps({"place": self.post(posting, self.small.round)}).encode()
@@ -81,7 +81,7 @@ def _path(path: list[bytes]) -> bytes:
 
 
 class Scene:
-    """A round that is answered, a board that shows it, and somebody with a ticket."""
+    """An answered round, a board that shows it, and a person with a ticket."""
 
     def __init__(self, folder: Path) -> None:
         self.small = SmallRound()
@@ -95,7 +95,7 @@ class Scene:
         self.view = BoardView(self.small.round, path=self.path, peers=self.wire)
 
     def fresh(self, *letters: bytes) -> Board:
-        """Start a board of the same key with the bulletin and these letters."""
+        """Start a board with the same key, with the bulletin and these letters."""
         board = self.small.board()
         board.publish(self.raw, self.small.round)
         for letter in letters:
@@ -103,14 +103,14 @@ class Scene:
         return board
 
     def letter(self) -> bytes:
-        """Make a posting to somebody of the round."""
+        """Return a posting to a person of the round."""
         size = self.small.round.letter_size()
         return Posting(
             self.small.round.digest, self.tickets[1].keys.address, os.urandom(size)
         ).encode()
 
-    def visit(self, *, boards: Path | None = None) -> Session:
-        """Go on with the ticket, as a program that starts anew does."""
+    def session(self, *, boards: Path | None = None) -> Session:
+        """Open a session with the ticket, as a program does after a restart."""
         offer = self.small.offer("released")
         write_bytes(Path(f"{self.path}.offer"), document(offer), secret=True, replace=True)
         trusted = self.small.roles.trusted
@@ -120,16 +120,16 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    """An answered round."""
+    """Provide an answered round."""
     return Scene(tmp_path)
 
 
 def test_a_log_that_grows_is_followed_across_restarts(scene: Scene) -> None:
-    """The last checkpoint is on the disk, and the next one is checked against it by a proof."""
+    """The last checkpoint is on disk, and a consistency proof checks the next one against it."""
     asyncio.run(scene.view.check_bulletin(scene.bulletin))
     for _ in range(3):
         scene.board.post(scene.letter(), scene.small.round)
-    asyncio.run(scene.visit().read())
+    asyncio.run(scene.session().read())
     assert any("consistency?old=2&new=5" in url for url in scene.wire.asked)
     kept = Path(f"{scene.path}.checkpoint")
     assert kept.read_bytes() == scene.board.checkpoint()
@@ -137,24 +137,24 @@ def test_a_log_that_grows_is_followed_across_restarts(scene: Scene) -> None:
 
 
 def test_a_person_follows_a_board_across_rounds(scene: Scene, tmp_path: Path) -> None:
-    """With one folder for all rounds, a ticket that has seen nothing refuses another log."""
+    """With one folder for all rounds, even a new ticket refuses a log that is not the known one."""
     boards = tmp_path / "ledger.boards"
-    asyncio.run(scene.visit(boards=boards).read())
+    asyncio.run(scene.session(boards=boards).read())
     kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
     first = kept.read_bytes()
     assert first == scene.board.checkpoint()
     (tmp_path / "other").mkdir()
     other = Scene(tmp_path / "other")  # another round, at a board of the same key
     with pytest.raises(Equivocation):
-        asyncio.run(other.visit(boards=boards).read())
+        asyncio.run(other.session(boards=boards).read())
     assert kept.read_bytes() == first
     assert kept.with_suffix(".forked").read_bytes() == other.board.checkpoint()
 
 
-def test_what_another_round_has_kept_meanwhile_stays(scene: Scene, tmp_path: Path) -> None:
-    """A newer checkpoint, kept while an older one is on its way, is neither a fork nor lost."""
+def test_a_checkpoint_stored_by_another_round_stays(scene: Scene, tmp_path: Path) -> None:
+    """A newer checkpoint stored during a fetch of an older one is neither a fork nor lost."""
     boards = tmp_path / "ledger.boards"
-    asyncio.run(scene.visit(boards=boards).read())
+    asyncio.run(scene.session(boards=boards).read())
     older = scene.board.checkpoint()
     scene.board.post(scene.letter(), scene.small.round)
     ask = scene.wire.get
@@ -162,12 +162,12 @@ def test_what_another_round_has_kept_meanwhile_stays(scene: Scene, tmp_path: Pat
     async def slowly(url: str, *, most: int = 0) -> bytes:
         if url.endswith("/checkpoint"):
             scene.wire.get = ask  # type: ignore[method-assign] # once
-            await scene.visit(boards=boards).read()
+            await scene.session(boards=boards).read()
             return older
         return await ask(url, most=most)
 
     scene.wire.get = slowly  # type: ignore[method-assign] # once
-    asyncio.run(scene.visit(boards=boards).read())
+    asyncio.run(scene.session(boards=boards).read())
     kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
     assert kept.read_bytes() == scene.board.checkpoint()
 
@@ -175,10 +175,10 @@ def test_what_another_round_has_kept_meanwhile_stays(scene: Scene, tmp_path: Pat
 def test_a_slow_disk_takes_no_newer_checkpoint_back(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two rounds of a person share a folder: while one is about to write, the other has written."""
+    """Two rounds share a folder: a slow write does not replace the newer checkpoint."""
     boards, write = tmp_path / "ledger.boards", durable_files.replace_file
     kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
-    other = threading.Thread(target=lambda: asyncio.run(scene.visit(boards=boards).read()))
+    other = threading.Thread(target=lambda: asyncio.run(scene.session(boards=boards).read()))
 
     def slow(path: Path, raw: bytes, *, mode: int) -> None:
         if path == kept and not other.ident:
@@ -188,26 +188,26 @@ def test_a_slow_disk_takes_no_newer_checkpoint_back(
         write(path, raw, mode=mode)
 
     monkeypatch.setattr(durable_files, "replace_file", slow)
-    asyncio.run(scene.visit(boards=boards).read())
+    asyncio.run(scene.session(boards=boards).read())
     other.join()
     assert kept.read_bytes() == scene.board.checkpoint()
 
 
 @pytest.mark.parametrize("more", [0, 1, 2])
-def test_another_log_is_refused_and_both_words_are_kept(scene: Scene, more: int) -> None:
-    """A board that goes on from another history has no proof, however large it is."""
+def test_another_log_is_refused_and_both_checkpoints_are_stored(scene: Scene, more: int) -> None:
+    """A board with another history has no consistency proof, however large its log is."""
     scene.board.post(scene.letter(), scene.small.round)
     asyncio.run(scene.view.check_bulletin(scene.bulletin))
     first = scene.board.checkpoint()
     scene.wire.board = scene.fresh(*(scene.letter() for _ in range(more)))
     with pytest.raises(Equivocation, match=r"ticket\.forked"):
-        asyncio.run(scene.visit().read())
+        asyncio.run(scene.session().read())
     assert Path(f"{scene.path}.checkpoint").read_bytes() == first
     assert Path(f"{scene.path}.forked").read_bytes() == scene.wire.board.checkpoint()
 
 
 def test_a_board_without_a_proof_is_refused(scene: Scene) -> None:
-    """No proof is no excuse: the log may have forked."""
+    """A board that returns no consistency proof is refused, since its log may have forked."""
     asyncio.run(scene.view.follow())
     scene.board.post(scene.letter(), scene.small.round)
     scene.wire.documents[f"{scene.view.url}/proofs/consistency?old=2&new=3"] = b"{}"
@@ -216,39 +216,39 @@ def test_a_board_without_a_proof_is_refused(scene: Scene) -> None:
 
 
 def test_a_writer_sees_the_letter_in_the_log(scene: Scene) -> None:
-    """A letter that the board takes and does not show is told to its writer."""
+    """The client reports a letter that the board accepted but does not show."""
     to = scene.tickets[1].keys.contact_raw
-    asyncio.run(scene.visit().write(b"hello", to=to))
+    asyncio.run(scene.session().write(b"hello", to=to))
     assert any("inclusion?place=2&size=3" in url for url in scene.wire.asked)
     scene.wire.post = lambda raw, round_: 0  # noqa: ARG005 - it says it did
     with pytest.raises(Equivocation):
-        asyncio.run(scene.visit().write(b"again", to=to))
+        asyncio.run(scene.session().write(b"again", to=to))
 
 
 def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
-    """A board that does not say where it shows a letter may have dropped it."""
+    """The client reports a board that accepts a letter without a place in the log."""
 
     class Silent:
         async def send(self, url: str, body: bytes, **kept: object) -> bytes:
             del url, body, kept
             return b"{}"
 
-    visit = scene.visit()
-    visit._peers = Silent()  # type: ignore[assignment]
+    session = scene.session()
+    session._peers = Silent()  # type: ignore[assignment]
     with pytest.raises(Refused, match="where"):
-        asyncio.run(visit.write(b"hello", to=scene.tickets[1].keys.contact_raw))
+        asyncio.run(session.write(b"hello", to=scene.tickets[1].keys.contact_raw))
 
 
 def test_the_terms_say_where_the_board_is(scene: Scene) -> None:
-    """A shuffler cannot send people to a board of its own, whatever it answers."""
+    """A shuffler cannot redirect people to a board that the terms do not name."""
     offer = msgspec.to_builtins(scene.small.offer("released"))
     offer["board"] = "http://elsewhere.example"
     scene.wire.documents[scene.small.round.address] = json.dumps(offer).encode()
-    visit = scene.visit()
+    session = scene.session()
 
     async def whole() -> None:
-        assert (await visit.offer()).status.phase == "released"
-        await visit.read()
+        assert (await session.offer()).status.phase == "released"
+        await session.read()
 
     asyncio.run(whole())
     asked = {url.partition("/rounds")[0].partition("/checkpoint")[0] for url in scene.wire.asked}
@@ -256,20 +256,20 @@ def test_the_terms_say_where_the_board_is(scene: Scene) -> None:
 
 
 def test_other_terms_are_refused(scene: Scene) -> None:
-    """A shuffler that shows other terms under the address of a ticket shows two faces."""
+    """A shuffler that shows other terms at the address of a ticket causes `Equivocation`."""
     signed = {**msgspec.to_builtins(scene.small.signed), "document": "{}"}
     offer = {**msgspec.to_builtins(scene.small.offer()), "signed": signed}
     scene.wire.documents[scene.small.round.address] = json.dumps(offer).encode()
     with pytest.raises(Equivocation, match="other terms"):
-        asyncio.run(scene.visit().offer())
+        asyncio.run(scene.session().offer())
 
 
 def test_an_offer_without_a_ticket_is_of_no_round(tmp_path: Path, scene: Scene) -> None:
-    """What a crash left before there was a ticket binds nobody to its terms."""
+    """Files left by a crash before a ticket existed do not bind a person to their terms."""
     path = tmp_path / "fresh"
     write_bytes(Path(f"{path}.offer"), b"rubbish", secret=True)
     offer = msgspec.to_builtins(scene.small.offer())
     url, trusted = scene.small.round.address, scene.small.roles.trusted
     scene.wire.documents[url] = json.dumps(offer).encode()
-    visit = Session(url, path=path, trusted=trusted, peers=scene.wire)
-    assert asyncio.run(visit.offer()).signed == scene.small.signed
+    session = Session(url, path=path, trusted=trusted, peers=scene.wire)
+    assert asyncio.run(session.offer()).signed == scene.small.signed

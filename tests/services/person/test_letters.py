@@ -1,4 +1,4 @@
-"""Letters to a few addresses, through a relay: up to one place of the log, and in its order."""
+"""Letters to a few addresses through a relay: up to one place of the log, and in its order."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ URL = f"/rounds/{SMALL.round.digest.hex()}"
 
 
 class Peers:
-    """Asks a board without a relay between, and counts."""
+    """A client that sends requests to a board directly and counts them."""
 
     def __init__(self, service: BoardService) -> None:
         self.service = service
@@ -42,7 +42,7 @@ class Peers:
         return (await ask(self.service, "GET", url)).body
 
     async def page(self, url: str) -> tuple[bytes, dict[str, str]]:
-        """Fetch a page; meanwhile somebody writes to the first address."""
+        """Fetch a page; meanwhile a person writes to the first address."""
         self.asked.append(url)
         answer = await ask(self.service, "GET", url)
         self.sizes.append(len(answer.body))
@@ -51,7 +51,7 @@ class Peers:
 
 
 def post(service: BoardService, to: int) -> bytes:
-    """Have a letter shown."""
+    """Post a letter."""
     sealed = os.urandom(SMALL.round.letter_size())
     raw = Posting(SMALL.round.digest, NAMES[to], sealed).encode()
     service.commit([(SMALL.round, "letter", raw)])
@@ -60,7 +60,7 @@ def post(service: BoardService, to: int) -> bytes:
 
 @pytest.fixture
 def peers(tmp_path: Path) -> Peers:
-    """A board that shows a round."""
+    """Provide a board that shows a round."""
     make_keys(tmp_path / "board", name="board")
     asked = {"keys": ("board.key",), "folder": str(tmp_path), "lease": 10_000.0}
     service = BoardService(BoardSettings(name="board", store="memory:", **asked))  # type: ignore[arg-type] # a table
@@ -70,12 +70,12 @@ def peers(tmp_path: Path) -> Peers:
 
 
 def feed_of(peers: Peers) -> OwnLetters:
-    """Begin to read."""
+    """Open a letter source."""
     return OwnLetters(URL, size=posting_size(SMALL.round), peers=cast("RelayedClient", peers))
 
 
 def test_letters_to_some_addresses_are_read_in_the_order_of_the_log(peers: Peers) -> None:
-    """What is written while they are fetched comes with the next look, and nothing twice."""
+    """Letters written during an update come with the next one; no letter comes twice."""
     sent = [post(peers.service, number % 3) for number in range(60)]
     feed, mine = feed_of(peers), NAMES[:2]
     asyncio.run(feed.update(mine))
@@ -92,7 +92,7 @@ def test_letters_to_some_addresses_are_read_in_the_order_of_the_log(peers: Peers
 
 
 def test_a_look_without_news_is_one_request(peers: Peers) -> None:
-    """How many letters the round has says that there are none."""
+    """The round's number of letters shows that there is nothing new."""
     feed = feed_of(peers)
     asyncio.run(feed.update(NAMES))  # each page brings a letter
     asyncio.run(feed.update([]))
@@ -116,7 +116,7 @@ def test_a_look_without_news_is_one_request(peers: Peers) -> None:
     ],
 )
 def test_other_letters_than_were_asked_for_are_refused(peers: Peers, lie: Any) -> None:
-    """Torn, unnumbered, out of order, for somebody else, or of a number that is not there."""
+    """Torn, unnumbered, disordered, misaddressed or wrongly numbered letters are refused."""
     for _ in range(2):
         post(peers.service, 1)
     peers.lie = lie
@@ -126,7 +126,7 @@ def test_other_letters_than_were_asked_for_are_refused(peers: Peers, lie: Any) -
 
 @pytest.mark.parametrize("count", [-1, 1 << 40, 1 << 70])
 def test_more_letters_than_anybody_holds_are_not_asked_for(peers: Peers, count: int) -> None:
-    """A board may say that it has any number of them; a ticket would keep it."""
+    """A board that claims more letters than the limit is not asked for them."""
 
     async def told(url: str) -> bytes:
         return (await ask(peers.service, "GET", url)).body.replace(

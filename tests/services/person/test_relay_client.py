@@ -1,4 +1,4 @@
-"""A person's client behind a relay: whose keys it takes, and which addresses it refuses."""
+"""A client behind a relay: which gateway keys it accepts, and which addresses it refuses."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from support.relay_scene import BOARD, Relayed, Scene, run
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    """A fresh scene."""
+    """Provide a fresh scene."""
     made = Scene(tmp_path)
     yield made
     made.board.store.close()
@@ -29,7 +29,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 def test_a_client_takes_keys_of_the_right_role_only(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that nobody trusted signed, or the wrong role, are refused before anything is sent."""
+    """Keys signed by an untrusted key or by the wrong role are refused before anything is sent."""
     monkeypatch.setattr("coatcheck.services.person.relay_client.time.time", lambda: scene.now)
     key = scene.board.keyring.current.signing.public_raw
     url = f"{BOARD}/checkpoint"
@@ -84,7 +84,7 @@ def test_a_client_takes_keys_of_the_right_role_only(
 def test_a_relay_serves_no_role_of_its_own_operator(
     relay: str, role: str, *, together: bool
 ) -> None:
-    """By domain, at the relay's start and at the client."""
+    """The relay at its start, and the client, refuse addresses in the relay's own domain."""
     if not together:
         check_apart(relay, role)
         RelayService(RelaySettings(name="relay", url=relay, gateways=(role,)))
@@ -102,8 +102,8 @@ def test_a_relay_serves_no_role_of_its_own_operator(
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://a", "http://", "http://a:b", "http://u@a"])
-def test_an_address_that_is_none_gets_a_sentence(url: str) -> None:
-    """One sentence says what to give."""
+def test_a_malformed_relay_address_is_explained(url: str) -> None:
+    """The error says what address to give."""
     with pytest.raises(Misuse, match="give https://HOST"):
         origin_of(url)
     with pytest.raises(Misuse, match="give https://HOST"):
@@ -113,7 +113,7 @@ def test_an_address_that_is_none_gets_a_sentence(url: str) -> None:
 
 
 class Answering(Relayed):
-    """A person whose board answers what a test says, sealed as it should be."""
+    """A client whose board answers as the test says, correctly sealed."""
 
     def __init__(self, scene: Scene, reply: Callable[[bytes], Response]) -> None:
         scene.now = time.time()
@@ -138,7 +138,7 @@ class Answering(Relayed):
 
 @pytest.mark.parametrize("until", ["-1", str(1 << 64), "9" * 5000, "1_000", "\u0663", " 1", ""])
 def test_an_end_of_keys_that_is_no_time_is_refused(until: str, scene: Scene) -> None:
-    """A relay may write what it likes there."""
+    """An expiry of keys that is no valid time is refused."""
 
     async def whole() -> None:
         person = Answering(scene, lambda _: Response(200))
@@ -151,7 +151,7 @@ def test_an_end_of_keys_that_is_no_time_is_refused(until: str, scene: Scene) -> 
 
 @pytest.mark.parametrize("total", [b"1000000", b"9" * 12])
 def test_a_board_whose_pieces_are_empty_is_not_asked_for_ever(total: bytes, scene: Scene) -> None:
-    """Neither is one that says that there are more than anybody holds."""
+    """The client stops when pieces are empty, or when the board claims more than the limit."""
     place = (b"content-range", b"bytes 0-0/" + total)
 
     async def whole() -> None:
@@ -163,7 +163,7 @@ def test_a_board_whose_pieces_are_empty_is_not_asked_for_ever(total: bytes, scen
 
 
 def test_strange_answers_are_refused_or_read_but_break_nothing(scene: Scene) -> None:
-    """A length of 5,000 digits, a header that is no UTF-8, a problem that is nested deeply."""
+    """A length of 5,000 digits, a header that is not UTF-8 and deep nesting do no harm."""
 
     async def whole() -> None:
         place = (b"content-range", b"bytes 0-0/" + b"9" * 5000)

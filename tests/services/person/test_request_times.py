@@ -1,4 +1,4 @@
-"""Times drawn at random: who asks through a relay waits within the window of the terms."""
+"""Random request times: a client behind a relay waits within the window of the terms."""
 
 import asyncio
 from collections import Counter
@@ -8,8 +8,8 @@ import pytest
 
 from coatcheck.errors import Error
 from coatcheck.services.local_cluster import Cluster
-from coatcheck.services.person import relay_client, session
-from coatcheck.services.person import session as visits
+from coatcheck.services.person import relay_client
+from coatcheck.services.person import session as session_module
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
@@ -43,15 +43,14 @@ def test_times_are_even_within_the_window(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_round_with_a_window(
     running: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Joining, collecting, writing and reading each wait once, and without a relay nothing does."""
+    """Joining, collecting, writing and reading each wait once with a relay, never without."""
     waits: list[tuple[str, float]] = []
     who = "relayed"
 
     async def linger(seconds: float) -> None:
         waits.append((who, seconds))
 
-    monkeypatch.setattr(visits, "wait_random", linger)
-    monkeypatch.setattr(session, "wait_random", linger)
+    monkeypatch.setattr(session_module, "wait_random", linger)
     plan = {**draft("windows", minimum=1), "window": WINDOW}
     url = running.open_round(plan, closes=1, expires=3600)
 
@@ -59,16 +58,16 @@ def test_a_round_with_a_window(
         nonlocal who
         who, group = name, GROUPS[name == "direct"]
         path, trusted = tmp_path / name, running.trusted
-        visit = Session(url, path=path, trusted=trusted, peers=peers)
-        await visit.join((0.5, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
-        return visit
+        session = Session(url, path=path, trusted=trusted, peers=peers)
+        await session.join((0.5, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
+        return session
 
-    async def rest(name: str, visit: Session) -> None:
+    async def rest(name: str, session: Session) -> None:
         nonlocal who
         who = name
-        answer = await visit.collect(patience=PATIENCE)
-        await visit.write(b"hello", to=answer.partners[0].contact)
-        await visit.read()
+        answer = await session.collect(patience=PATIENCE)
+        await session.write(b"hello", to=answer.partners[0].contact)
+        await session.read()
 
     async def whole() -> None:
         async with HttpClient() as http, HttpClient() as plain:
@@ -86,7 +85,7 @@ def test_a_round_with_a_window(
 
 @pytest.mark.service
 def test_a_window_that_is_none_is_refused(running: Cluster) -> None:
-    """A draft with a window of nothing or of days gets a sentence."""
+    """A draft with a window of zero or of days is refused."""
     for bad in (0, 86_401, "soon"):
         with pytest.raises(Error, match="window"):
             running.open_round({**draft("bad"), "window": bad}, closes=1, expires=3600)

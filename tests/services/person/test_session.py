@@ -1,4 +1,4 @@
-"""A person's visit over the network, with peers that are objects: what is stored, paid and sent."""
+"""A person's session against peers in this process: what it stores, pays and sends."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.services.person.session import Session
 from coatcheck.services.person.store import TicketFile
 from support.rounds import OPENS, SmallRound, check
-from support.visits import SMALL, URL, AtBoard, First, visit
+from support.sessions import SMALL, URL, AtBoard, First, open_session
 
 LIMIT = Limit(epsilon=10.0, delta=1e-3)
 TOKEN = "a one-use token"  # noqa: S105 - of nobody
@@ -32,17 +32,17 @@ def join(path: Path, peers: First, **more: Any) -> Ticket:
     """Take part once."""
     usual: dict[str, Any] = {"group": "riders", "limit": LIMIT, "ledger": None, "patience": 0.0}
     usual["token"] = TOKEN
-    return asyncio.run(visit(path, peers).join((0.5, 0.5), **{**usual, **more}))
+    return asyncio.run(open_session(path, peers).join((0.5, 0.5), **{**usual, **more}))
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    """A ledger with room for this round and not for many more."""
+    """Provide a ledger with room for this round and few others."""
     return Ledger.open(tmp_path / "ledger", epsilon=4.0, delta=1e-2)
 
 
-def test_a_visit_stores_pays_sends_and_keeps_the_receipt(tmp_path: Path, ledger: Ledger) -> None:
-    """A second visit sends nothing again and pays once."""
+def test_a_session_stores_pays_sends_and_keeps_the_receipt(tmp_path: Path, ledger: Ledger) -> None:
+    """A second session does not send again, and the round is paid once."""
     path, peers = tmp_path / "ticket", First()
     ticket = join(path, peers, ledger=ledger)
     assert peers.sent == [ticket.upload]
@@ -68,7 +68,7 @@ def test_a_round_that_takes_no_reports_costs_nothing(
 
 
 def test_terms_that_are_not_in_the_boards_log_cost_nothing(tmp_path: Path, ledger: Ledger) -> None:
-    """No report leaves: whoever runs the round could show others other terms."""
+    """No report is sent: the server could have shown other terms to other people."""
     path, peers = tmp_path / "ticket", First()
     peers.board = Board(sign=SMALL.roles.board.signing.sign, check=check)
     with pytest.raises(Refused, match="has not logged the terms"):
@@ -88,7 +88,7 @@ def test_terms_that_are_not_in_the_boards_log_cost_nothing(tmp_path: Path, ledge
 
 
 def test_a_stored_ticket_goes_on_though_the_round_is_released(tmp_path: Path) -> None:
-    """Whoever lost the receipt is not told that the round is over: the report may be in."""
+    """Without a receipt the report may have arrived, so the session continues after release."""
     path, peers = tmp_path / "ticket", First()
     peers.lose = True
     with pytest.raises(Unavailable):
@@ -100,14 +100,14 @@ def test_a_stored_ticket_goes_on_though_the_round_is_released(tmp_path: Path) ->
 
 
 def test_a_refusal_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A ledger without room, and a value outside the domain, remove what was prepared."""
+    """A full ledger or a value outside the domain leaves no prepared ticket behind."""
     small = Ledger.open(tmp_path / "ledger", epsilon=0.1, delta=1e-2)
     path, peers = tmp_path / "ticket", First()
     with pytest.raises(Refused):
         join(path, peers, ledger=small)
     with pytest.raises(Misuse):
         asyncio.run(
-            visit(path, peers).join(
+            open_session(path, peers).join(
                 (9, 9), group="riders", limit=LIMIT, ledger=None, patience=0.0, token=TOKEN
             )
         )
@@ -115,10 +115,10 @@ def test_a_refusal_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not peers.sent
 
 
-def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
+def test_the_first_terms_count(tmp_path: Path) -> None:
     """Other terms at the same address are an equivocation, before and after joining."""
     path, peers = tmp_path / "ticket", First()
-    mine = visit(path, peers)
+    mine = open_session(path, peers)
     asyncio.run(mine.offer())
     peers.small = SmallRound(name="morning")
     with pytest.raises(Equivocation, match="other terms now than before"):
@@ -130,8 +130,8 @@ def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
         join(path, peers)
 
 
-def test_who_has_no_token_spends_nothing(tmp_path: Path, ledger: Ledger) -> None:
-    """The shuffler of these terms admits by token: without one nothing is stored, paid or sent."""
+def test_a_missing_token_spends_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    """These terms admit by token: without one, nothing is stored, paid or sent."""
     path, peers = tmp_path / "ticket", First()
     with pytest.raises(Misuse, match="ask its operator for one"):
         join(path, peers, ledger=ledger, token="")
@@ -139,7 +139,7 @@ def test_who_has_no_token_spends_nothing(tmp_path: Path, ledger: Ledger) -> None
 
 
 def test_terms_of_a_round_elsewhere_are_refused(tmp_path: Path, ledger: Ledger) -> None:
-    """A stranger cannot show good terms at an address of their own: nothing is spent or sent."""
+    """Valid terms shown at a stranger's address are refused: nothing is spent or sent."""
 
     class Stranger(First):
         async def get(self, url: str, *, most: int = 0) -> bytes:
@@ -156,14 +156,16 @@ def test_terms_of_a_round_elsewhere_are_refused(tmp_path: Path, ledger: Ledger) 
 
 
 def test_nothing_is_prepared_before_the_offer_is_known(tmp_path: Path) -> None:
-    """Without the offer nobody knows whether the round takes reports."""
+    """Without the offer the session cannot know whether the round accepts reports."""
     with pytest.raises(Misuse, match="fetch the offer first"):
-        visit(tmp_path / "ticket", First()).prepare(SMALL.invitations[0], (0.5, 0.5), ledger=None)
+        open_session(tmp_path / "ticket", First()).prepare(
+            SMALL.invitations[0], (0.5, 0.5), ledger=None
+        )
     assert not list(tmp_path.iterdir())
 
 
 def test_what_is_no_offer_is_refused(tmp_path: Path) -> None:
-    """An address that is no round is told as one."""
+    """The error says that there is no round at this address."""
 
     class Other(First):
         async def get(self, url: str, *, most: int = 0) -> bytes:
@@ -175,7 +177,7 @@ def test_what_is_no_offer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
-    """A new ticket takes no taken name; the same one is replaced; a missing one is told."""
+    """A new ticket never replaces another file; its own is updated; a missing one is an error."""
     file = TicketFile(tmp_path / "ticket")
     assert file.load() is None
     with pytest.raises(Misuse, match="join first"):
@@ -195,7 +197,7 @@ def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
 
 
 def test_waiting_for_answers_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an end the person is told to come again, and past its time whom to ask.
+    """Before the outcome is due, `collect` says to come back; afterwards it says who owes it.
 
     What a shuffler says of its phase is no end: nobody signed it.
     """
@@ -203,46 +205,48 @@ def test_waiting_for_answers_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     TicketFile(path).keep(SMALL.join(0))
     for peers.phase in ("released", "abandoned"):
         with pytest.raises(Unavailable, match="has not ended; its outcome is due by"):
-            asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
+            asyncio.run(
+                asyncio.wait_for(open_session(path, peers).collect(patience=0.0), timeout=300)
+            )
     monkeypatch.setattr(time, "time", lambda: float(outcome_due(SMALL.round)))
     with pytest.raises(Refused, match="the server 'server' owes since"):
-        asyncio.run(visit(path, peers).collect(patience=600.0))
+        asyncio.run(open_session(path, peers).collect(patience=600.0))
     peers.away = True
     with pytest.raises(Unavailable, match="the board 'board' owes it"):
-        asyncio.run(visit(path, peers).collect(patience=0.0))
+        asyncio.run(open_session(path, peers).collect(patience=0.0))
 
 
-def test_an_abandoned_round_is_told_in_the_words_of_who_signed_it(tmp_path: Path) -> None:
-    """Also long after everybody but the board has gone."""
+def test_an_abandoned_round_names_the_signer_and_reason(tmp_path: Path) -> None:
+    """This holds long after every role but the board is gone."""
     path, peers = tmp_path / "ticket", AtBoard()
     TicketFile(path).keep(SMALL.join(0))
     peers.end = peers.shuffler.expire(now=SMALL.round.terms.expires)
     book = Ledger.open(tmp_path / "ledger", epsilon=9.0, delta=1e-2)
     book.spend(SMALL.invitations[0].guarantee, round_id=SMALL.round.name)
     with pytest.raises(Refused, match="abandoned the round: too few valid reports"):
-        asyncio.run(visit(path, peers).collect(patience=60.0, ledger=book))
+        asyncio.run(open_session(path, peers).collect(patience=60.0, ledger=book))
     assert book.spent == pytest.approx(SMALL.invitations[0].randomizer.law.epsilon)
 
 
 def test_letters_are_counted_before_they_leave_and_read_once(tmp_path: Path) -> None:
-    """A counter is used up though the board refuses, and a letter that was read stays read."""
+    """A counter is spent even if the board refuses, and a letter that was read stays read."""
     path, peers, friend = tmp_path / "ticket", AtBoard(), SMALL.join(1)
     file = TicketFile(path)
     file.keep(SMALL.join(0))
     with pytest.raises(Refused, match="no letters"):
-        asyncio.run(visit(path, peers).write(b"hi", to=friend.keys.contact_raw))
+        asyncio.run(open_session(path, peers).write(b"hi", to=friend.keys.contact_raw))
     assert file.read().written == 1
     to = file.read().keys.contact_raw
     peers.letter, _ = client.write(friend, b"hello", to=to, round_=SMALL.round)
-    inbox = asyncio.run(visit(path, peers).read())
+    inbox = asyncio.run(open_session(path, peers).read())
     assert [letter.body for letter in inbox.letters] == [b"hello"]
-    assert asyncio.run(visit(path, peers).read()).refused == {"Replayed": 1}
+    assert asyncio.run(open_session(path, peers).read()).refused == {"Replayed": 1}
 
 
 def test_a_ticket_of_other_terms_is_an_equivocation(tmp_path: Path) -> None:
-    """What the shuffler shows must be what the ticket was made for."""
+    """The shuffler must show the terms that the ticket was made for."""
     path = tmp_path / "ticket"
-    first, mine = visit(path, First()), visit(path, First())
+    first, mine = open_session(path, First()), open_session(path, First())
     for one in (first, mine):
         asyncio.run(one.offer())
     assert first.round.digest == SMALL.round.digest

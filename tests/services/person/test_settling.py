@@ -28,7 +28,7 @@ PLACES = ((0.1, 0.2), (0.8, 0.7), (0.4, 0.9), (0.6, 0.1))
 
 @pytest.fixture
 def local(running: Cluster) -> Cluster:
-    """Running services."""
+    """Provide running services."""
     return running
 
 
@@ -40,35 +40,35 @@ def drafted(name: str, *, pause: int = 3600) -> dict[str, Any]:
 
 
 async def gathered(local: Cluster, url: str, peers: HttpClient, *, but: int = 0) -> list[Session]:
-    """Let people join, the last `but` riders left out."""
-    visits = []
+    """Let people join, except the last `but` riders."""
+    sessions = []
     for group in GROUPS:
         for number, place in enumerate(PLACES[: len(PLACES) - but * (group == "riders")]):
             path = local.folder / f"{url[-8:]}-{group}-{number}"
-            visit = Session(url, path=path, trusted=local.trusted, peers=peers)
-            await visit.join(place, group=group, limit=LIMIT, ledger=None)
-            visits.append(visit)
-    return visits
+            session = Session(url, path=path, trusted=local.trusted, peers=peers)
+            await session.join(place, group=group, limit=LIMIT, ledger=None)
+            sessions.append(session)
+    return sessions
 
 
-def place_of(visit: Session) -> Sequence[float]:
-    """Where somebody is."""
-    return PLACES[int(visit.path.name[-1])]
+def place_of(session: Session) -> Sequence[float]:
+    """Return a person's place."""
+    return PLACES[int(session.path.name[-1])]
 
 
-def words_of(visit: Session) -> str:
-    """What somebody tells the partner."""
-    return f"I am {visit.ticket.keys.address.hex()}"
+def words_of(session: Session) -> str:
+    """Return the words that a person sends to the partner."""
+    return f"I am {session.ticket.keys.address.hex()}"
 
 
-async def settled(visit: Session) -> Candidates:
+async def settled(session: Session) -> Candidates:
     """Settle as a person does."""
-    words = words_of(visit)
-    return await settle(visit, place_of(visit), words=words, patience=PATIENCE, look=0.1)
+    words = words_of(session)
+    return await settle(session, place_of(session), words=words, patience=PATIENCE, look=0.1)
 
 
 def check(sides: Sequence[Candidates]) -> None:
-    """Everybody's partner has them as partner and wrote to them; others wrote nothing."""
+    """Check that partners name each other and exchanged words, and that others wrote none."""
     by_name = {side.machine.address: side for side in sides}
     for side in sides:
         for partner in side.machine.partners:
@@ -77,7 +77,7 @@ def check(sides: Sequence[Candidates]) -> None:
 
 
 def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> None:
-    """Everybody writes as many letters as the lists say, also who crashes at every step."""
+    """Each person writes as many letters as the lists require, despite crashes at every step."""
 
     class Crashing(Session):
         crashes = 0
@@ -94,8 +94,8 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
     async def whole() -> None:
         url = await asyncio.to_thread(local.open_round, drafted("letters"), closes=1, expires=3600)
         async with HttpClient() as peers:
-            visits = await gathered(local, url, peers)
-            sick = Crashing(url, path=visits[0].path, trusted=local.trusted, peers=peers)
+            sessions = await gathered(local, url, peers)
+            sick = Crashing(url, path=sessions[0].path, trusted=local.trusted, peers=peers)
 
             async def again() -> Candidates:
                 while True:
@@ -104,7 +104,7 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
                     except ConnectionResetError:
                         continue
 
-            sides = await asyncio.gather(again(), *(settled(visit) for visit in visits[1:]))
+            sides = await asyncio.gather(again(), *(settled(session) for session in sessions[1:]))
             check(sides)
             assert sick.crashes > 6
             paired = [side for side in sides if side.partners]
@@ -112,51 +112,51 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
             for side in paired:
                 (partner,) = side.machine.partners
                 assert list(side.words.values()) == [f"I am {partner.hex()}".encode()]
-            feed = visits[1].all_letters()
+            feed = sessions[1].all_letters()
             await feed.update()
             assert len(feed.postings) == sum(letters_of(side) for side in sides)
             assert len({len(posting) for posting in feed.postings}) == 1
             # Settling's letters are not shown among those that people write.
-            assert (await visits[1].read()).letters == ()
-            stranger(visits[1], sides[1], feed.postings)
+            assert (await sessions[1].read()).letters == ()
+            stranger(sessions[1], sides[1], feed.postings)
 
     asyncio.run(whole())
 
 
 def letters_of(side: Candidates) -> int:
-    """Count the letters that the rules have somebody write."""
+    """Return the number of letters that the protocol requires of a person."""
     first, second = (len(names) for names in side.machine.lists)
     return (1 + 2) * first + (1 + 1) * second + 4 + first + second
 
 
-def stranger(visit: Session, side: Candidates, postings: list[bytes]) -> None:
-    """What others put on the board is no notice of mine, and a torn letter is counted."""
-    mine = [raw for raw in postings if read_notice(raw, visit.round)]
+def stranger(session: Session, side: Candidates, postings: list[bytes]) -> None:
+    """Check that foreign and torn letters are not read as this person's notices."""
+    mine = [raw for raw in postings if read_notice(raw, session.round)]
     assert len(mine) == 4 * 8
     forged = mine[0][:-60] + bytes(60)
-    assert read_notice(forged, visit.round) is None
+    assert read_notice(forged, session.round) is None
     sealed = next(raw for raw in postings if raw[36:52] == side.machine.address)
     before = dict(side.refused)
     side.hear([sealed[:-1] + bytes([sealed[-1] ^ 1])], read=0)
     assert sum(side.refused.values()) == sum(before.values()) + 1
 
 
-def test_who_never_writes_costs_others_nothing_but_time(local: Cluster) -> None:
-    """A rider and a driver who never settle are nobody's partners, and the rest agree."""
+def test_people_who_never_write_cost_others_only_time(local: Cluster) -> None:
+    """A rider and a driver who never settle have no partner, and the others agree."""
 
     async def whole() -> None:
         url = await asyncio.to_thread(
             local.open_round, drafted("silent", pause=1), closes=1, expires=3600
         )
         async with HttpClient() as peers:
-            visits = await gathered(local, url, peers)
-            check(await asyncio.gather(*(settled(visit) for visit in visits[1:-1])))
+            sessions = await gathered(local, url, peers)
+            check(await asyncio.gather(*(settled(session) for session in sessions[1:-1])))
 
     asyncio.run(whole())
 
 
-def test_no_words_leave_before_the_log_has_ones_notices(local: Cluster) -> None:
-    """A board that names other places for somebody's notices is found out before their words."""
+def test_no_words_leave_before_the_log_has_the_own_notices(local: Cluster) -> None:
+    """A board that misplaces a person's notices is detected before their words leave."""
 
     class Misled(Session):
         async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
@@ -167,9 +167,9 @@ def test_no_words_leave_before_the_log_has_ones_notices(local: Cluster) -> None:
             local.open_round, drafted("misled", pause=1), closes=1, expires=3600
         )
         async with HttpClient() as peers:
-            visits = await gathered(local, url, peers)
-            misled = Misled(url, path=visits[0].path, trusted=local.trusted, peers=peers)
-            everybody = [settled(visit) for visit in (misled, *visits[1:])]
+            sessions = await gathered(local, url, peers)
+            misled = Misled(url, path=sessions[0].path, trusted=local.trusted, peers=peers)
+            everybody = [settled(session) for session in (misled, *sessions[1:])]
             first, *others = await asyncio.gather(*everybody, return_exceptions=True)
             assert isinstance(first, Equivocation)
             sides = [side for side in others if isinstance(side, Candidates)]
@@ -180,8 +180,8 @@ def test_no_words_leave_before_the_log_has_ones_notices(local: Cluster) -> None:
     asyncio.run(whole())
 
 
-def test_people_who_share_a_feed_share_its_requests() -> None:
-    """However many look at once, two fetches serve them; who looks later fetches again."""
+def test_sessions_share_the_requests_of_one_letter_source() -> None:
+    """Concurrent updates need two fetches in total; a later update fetches again."""
 
     class Page(HttpClient):
         asked = 0
@@ -208,7 +208,7 @@ def test_people_who_share_a_feed_share_its_requests() -> None:
 
 
 def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
-    """`take-part --settle` prints the partner and their words, or nobody."""
+    """`take-part --settle` prints the partner and their words, or that there is none."""
     url = local.open_round(drafted("command"), closes=1, expires=3600)
     ledger, ticket = tmp_path / "ledger", tmp_path / "ticket-3"
     Ledger.open(ledger, epsilon=20.0, delta=1e-2)
@@ -219,8 +219,8 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
 
     async def whole() -> tuple[Any, list[Candidates]]:
         async with HttpClient() as peers:
-            visits = await gathered(local, url, peers, but=1)
-            everybody = asyncio.gather(*(settled(visit) for visit in visits))
+            sessions = await gathered(local, url, peers, but=1)
+            everybody = asyncio.gather(*(settled(session) for session in sessions))
             found = await asyncio.to_thread(CliRunner().invoke, main, [str(one) for one in words])
             return found, await everybody
 
@@ -243,19 +243,19 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
 
 
 def test_terms_without_settling_are_told(local: Cluster) -> None:
-    """A round that says nothing of settling is refused before anything is written."""
+    """A round whose terms have no settling is refused before anything is written."""
     url = local.open_round(draft("plain", minimum=4), closes=1, expires=3600)
 
     async def whole() -> None:
         async with HttpClient() as peers:
-            visits = await gathered(local, url, peers)
-            bulletin = await visits[0].bulletin(patience=PATIENCE)
+            sessions = await gathered(local, url, peers)
+            bulletin = await sessions[0].bulletin(patience=PATIENCE)
             with pytest.raises(Refused, match="nothing of settling"):
-                begin(visits[0].ticket, (0.1, 0.2), round_=bulletin.round, now=0.0)
+                begin(sessions[0].ticket, (0.1, 0.2), round_=bulletin.round, now=0.0)
             with pytest.raises(Refused, match="nothing of settling"):
-                await settled(visits[0])
-            answer = client.collect(visits[0].ticket, bulletin)
+                await settled(sessions[0])
+            answer = client.collect(sessions[0].ticket, bulletin)
             assert answer.second == ()
-            assert visits[0].ticket.settling is None
+            assert sessions[0].ticket.settling is None
 
     asyncio.run(whole())

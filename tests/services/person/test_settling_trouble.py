@@ -1,4 +1,4 @@
-"""Settling among cheats and with a board that cheats: nobody waits for ever or loses a ticket."""
+"""Settling with hostile people and a hostile board: no session hangs or loses its ticket."""
 
 import asyncio
 import os
@@ -26,38 +26,38 @@ MOST = 40
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Running services."""
+    """Provide running services."""
     few = {"board": {"letters_each": MOST}}
     with Cluster(tmp_path_factory.mktemp("trouble"), extra=QUICK, role_extra=few) as local:
         yield local
 
 
 async def opened(local: Cluster, name: str, peers: HttpClient, **settle: float) -> list[Session]:
-    """Open a round, and let people join."""
+    """Open a round and let people join."""
     plain = drafted(name, pause=1)
     plain["settle"] |= settle
     url = await asyncio.to_thread(local.open_round, plain, closes=1, expires=3600)
     return await gathered(local, url, peers)
 
 
-async def fill(visit: Session) -> None:
-    """Use up the letters of somebody, as whoever was told the contact can."""
-    keys, round_ = visit.ticket.keys, visit.round
+async def fill(session: Session) -> None:
+    """Use up a person's letters, as anyone who knows the contact can."""
+    keys, round_ = session.ticket.keys, session.round
     size = round_.letter_size()
     raw = [Posting(round_.digest, keys.address, os.urandom(size)).encode() for _ in range(MOST)]
-    url = f"{visit._round_at_board}/letters"
-    await visit._peers.send(url, b"".join(keys.contact_raw + one for one in raw), headers=BYTES)
+    url = f"{session._round_at_board}/letters"
+    await session._peers.send(url, b"".join(keys.contact_raw + one for one in raw), headers=BYTES)
 
 
-def test_a_mailbox_that_a_cheat_fills_costs_its_owner_alone(local: Cluster) -> None:
-    """Whoever has that candidate among others settles with the others."""
+def test_a_full_mailbox_costs_only_its_owner(local: Cluster) -> None:
+    """A person who has that candidate among others settles with another one."""
 
     async def some_meet(pause: int) -> bool:
         async with HttpClient() as peers:
-            visits = await opened(local, f"full {pause}", peers, pause=pause)
-            await asyncio.gather(*(visit.collect(patience=PATIENCE) for visit in visits))
-            await fill(visits[-1])
-            *others, last = await asyncio.gather(*map(settled, visits), return_exceptions=True)
+            sessions = await opened(local, f"full {pause}", peers, pause=pause)
+            await asyncio.gather(*(session.collect(patience=PATIENCE) for session in sessions))
+            await fill(sessions[-1])
+            *others, last = await asyncio.gather(*map(settled, sessions), return_exceptions=True)
             assert isinstance(last, Refused)
             sides = [side for side in others if isinstance(side, Candidates)]
             assert len(sides) == len(others)
@@ -68,19 +68,19 @@ def test_a_mailbox_that_a_cheat_fills_costs_its_owner_alone(local: Cluster) -> N
     assert any(asyncio.run(some_meet(pause)) for pause in (1, 10, 100))
 
 
-def test_whoever_has_none_but_full_mailboxes_to_write_to_is_alone_and_not_refused(
+def test_a_person_with_only_full_mailboxes_has_no_partner(
     local: Cluster,
 ) -> None:
-    """A step may have one letter, and that to a mailbox that a cheat filled."""
+    """This is no error, though a step may have a single letter to a mailbox that a cheat filled."""
 
     async def whole() -> None:
         async with HttpClient() as peers:
-            visits = await opened(local, "all full", peers)
-            await asyncio.gather(*(visit.collect(patience=PATIENCE) for visit in visits))
-            riders, drivers = visits[: len(PLACES)], visits[len(PLACES) :]
+            sessions = await opened(local, "all full", peers)
+            await asyncio.gather(*(session.collect(patience=PATIENCE) for session in sessions))
+            riders, drivers = sessions[: len(PLACES)], sessions[len(PLACES) :]
             for driver in drivers:
                 await fill(driver)
-            sides = await asyncio.gather(*map(settled, visits), return_exceptions=True)
+            sides = await asyncio.gather(*map(settled, sessions), return_exceptions=True)
             alone, refused = sides[: len(riders)], sides[len(riders) :]
             assert [type(side) for side in alone] == [Candidates] * len(riders)
             assert not any(side.partners for side in alone if isinstance(side, Candidates))
@@ -89,13 +89,13 @@ def test_whoever_has_none_but_full_mailboxes_to_write_to_is_alone_and_not_refuse
     asyncio.run(whole())
 
 
-def test_a_board_that_hides_ones_notice_is_not_waited_for_for_ever(local: Cluster) -> None:
-    """It took the notice and does not show it: after the patience of the person that is told."""
+def test_a_hidden_notice_is_not_awaited_for_ever(local: Cluster) -> None:
+    """The board accepts a notice and does not show it: the session says so after its patience."""
 
     async def whole() -> None:
         async with HttpClient() as peers:
-            visits = await opened(local, "hidden", peers)
-            first = visits[0]
+            sessions = await opened(local, "hidden", peers)
+            first = sessions[0]
             await first._load_terms()
             mine, shown = first.ticket.keys.address, first.feed.to
 
@@ -108,7 +108,7 @@ def test_a_board_that_hides_ones_notice_is_not_waited_for_for_ever(local: Cluste
 
             first.feed.to = hiding  # type: ignore[method-assign, assignment] # the board lies
             await first.collect(patience=PATIENCE)
-            others = asyncio.gather(*map(settled, visits[1:]))
+            others = asyncio.gather(*map(settled, sessions[1:]))
             with pytest.raises(Unavailable, match="does not show it"):
                 await asyncio.wait_for(settle(first, PLACES[0], patience=2, look=0.1), PATIENCE)
             check(await others)
@@ -116,8 +116,8 @@ def test_a_board_that_hides_ones_notice_is_not_waited_for_for_ever(local: Cluste
     asyncio.run(whole())
 
 
-def test_numbers_that_others_make_up_cost_nobody_a_ticket(local: Cluster) -> None:
-    """Cells too small for any place, and a place in the log beyond all numbers."""
+def test_made_up_numbers_lose_no_ticket(local: Cluster) -> None:
+    """Cells too small for any place, and a log place beyond the limit, lose no ticket."""
 
     class Misled(Session):
         async def post(self, stamped: Sequence[bytes], *, patience: float = 60.0) -> int:
@@ -126,16 +126,16 @@ def test_numbers_that_others_make_up_cost_nobody_a_ticket(local: Cluster) -> Non
 
     async def whole() -> None:
         async with HttpClient() as peers:
-            visits = await opened(local, "tiny", peers, cell=1e-12)
+            sessions = await opened(local, "tiny", peers, cell=1e-12)
             with pytest.raises(Refused, match="too small"):
-                await settle(visits[1], PLACES[1], patience=PATIENCE)
-            assert visits[1].ticket.settling is None
-            visits = await opened(local, "far", peers)
+                await settle(sessions[1], PLACES[1], patience=PATIENCE)
+            assert sessions[1].ticket.settling is None
+            sessions = await opened(local, "far", peers)
             misled = Misled(
-                visits[0].url, path=Path(visits[0].path), trusted=local.trusted, peers=peers
+                sessions[0].url, path=Path(sessions[0].path), trusted=local.trusted, peers=peers
             )
             first, *_ = await asyncio.gather(
-                *map(settled, (misled, *visits[1:])), return_exceptions=True
+                *map(settled, (misled, *sessions[1:])), return_exceptions=True
             )
             assert isinstance(first, Refused)
             assert misled.ticket.settling is not None

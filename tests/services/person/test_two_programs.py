@@ -1,4 +1,4 @@
-"""Two programs of one person at once: each file is replaced by one after the other."""
+"""Two programs of one person at once: one file lock orders all replacements."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from coatcheck import durable_files
 from coatcheck.errors import Misuse, Refused
 from coatcheck.services.person.store import TicketFile
 from support.rounds import OPENS
-from support.visits import SMALL, AtBoard, visit
+from support.sessions import SMALL, AtBoard, open_session
 
 pytestmark = pytest.mark.service
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.service
 def test_of_two_that_join_at_once_one_ticket_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two programs of one person find no ticket; the second must not take the first one's place."""
+    """Two programs find no ticket at once; the second does not replace the first one's ticket."""
     file, first, other = TicketFile(tmp_path / "ticket"), SMALL.join(0), SMALL.join(0)
     write, told = durable_files.replace_file, []
 
@@ -46,7 +46,7 @@ def test_of_two_that_join_at_once_one_ticket_stays(
 def test_two_that_write_at_once_use_two_counters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A recipient takes a second letter with a counter for a copy of the first, and drops it."""
+    """Counters differ, since a recipient would drop a letter with a repeated counter as a copy."""
     monkeypatch.setattr(time, "time", lambda: float(OPENS))
     file, to = TicketFile(tmp_path / "ticket"), SMALL.join(1).keys.contact_raw
     file.keep(SMALL.join(0))
@@ -54,7 +54,7 @@ def test_two_that_write_at_once_use_two_counters(
 
     def letter() -> None:
         with suppress(Refused):
-            asyncio.run(visit(file.path, AtBoard()).write(b"hi", to=to))
+            asyncio.run(open_session(file.path, AtBoard()).write(b"hi", to=to))
 
     second = threading.Thread(target=letter)
 

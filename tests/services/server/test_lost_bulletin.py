@@ -1,4 +1,4 @@
-"""A bulletin whose key is lost is given up only if the board has no end of the round."""
+"""A bulletin whose key is lost: the round is abandoned only if the board has no outcome of it."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,7 @@ from support.clockwork import CLOSES, Clockwork, clockwork
 
 
 async def answered(works: Clockwork, monkeypatch: pytest.MonkeyPatch, *, taken: bool) -> bytes:
-    """Lead a round to its bulletin, which the board took or did not, and lose the key."""
+    """Bring a round to its bulletin, which the board accepted or not, and lose the key."""
 
     def fail(*_: object, **__: object) -> None:
         raise Unavailable("the database is away")
@@ -33,7 +33,7 @@ async def answered(works: Clockwork, monkeypatch: pytest.MonkeyPatch, *, taken: 
 
 
 def test_the_board_has_it_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server did not hear so: it asks, and signs no second end."""
+    """The server asks the board for the outcome and signs no second one."""
 
     async def whole() -> None:
         async with clockwork(tmp_path) as works:
@@ -48,7 +48,7 @@ def test_the_board_has_it_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_board_has_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """People are told by a signed end that there is no answer."""
+    """The server signs an outcome that says there is no answer."""
 
     async def whole() -> None:
         async with clockwork(tmp_path) as works:

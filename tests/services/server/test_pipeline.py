@@ -1,4 +1,4 @@
-"""An answer in parts is the bulletin of one in memory, whoever dies or fails in its middle."""
+"""An answer in parts equals the bulletin made in memory, despite crashes and failures."""
 
 import contextlib
 from dataclasses import replace
@@ -21,7 +21,7 @@ from coatcheck.tasks import References, execution
 from coatcheck.tasks.execution import Region
 from coatcheck.tasks.neighbours import Neighbours
 from support.answers import FENCE, Pointing, Scene
-from support.depots import leave_room
+from support.blob_stores import leave_room
 from support.repeatable import seal_each
 from support.rounds import Echo
 
@@ -30,12 +30,12 @@ TASKS = [Echo(), Pointing()]
 
 @pytest.fixture(params=TASKS, ids=lambda task: task.name)
 def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """A round with its batch, in many small parts, for answers of both kinds."""
+    """Provide a round with its batch, in many small parts, for answers of both kinds."""
     return Scene(tmp_path, monkeypatch, request.param)
 
 
 def test_parts_give_the_bytes_of_the_whole(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when done twice: then nothing is made again. All bytes, with seals that repeat."""
+    """Every byte is equal with repeatable seals; a second run makes nothing again."""
     monkeypatch.setattr(Bulk, "seal_each", seal_each)
     end = scene.make()
     before = scene.store.results(scene.digest)
@@ -46,7 +46,7 @@ def test_parts_give_the_bytes_of_the_whole(scene: Scene, monkeypatch: pytest.Mon
 
 
 def test_everybody_reads_their_answer(scene: Scene) -> None:
-    """With real seals; who is bad is counted, and costs nobody else anything."""
+    """With real seals all answers open; invalid reports are counted and harm nobody else."""
     bulletin = verify_bulletin(scene.keep(scene.make()), scene.small.round)
     assert [len(group) for group in bulletin.entries] == [11, 11]
     counted = dict(zip(REASONS, bulletin.heading.tallies[1].dropped, strict=True))
@@ -56,7 +56,7 @@ def test_everybody_reads_their_answer(scene: Scene) -> None:
 
 
 def test_nothing_is_left_once_the_board_has_it(scene: Scene) -> None:
-    """Reports go when the bulletin is made, and its entries when the board has them."""
+    """Reports are deleted with the bulletin, and its entries once the board has them."""
     scene.keep(scene.make())
     assert scene.store.round_keys.listed() == {(scene.digest, "batch")}
     assert {name.partition("-")[0] for name in scene.files()} == {"out"}
@@ -66,8 +66,8 @@ def test_nothing_is_left_once_the_board_has_it(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("move", ["refuse", "lose"])
-def test_nothing_is_left_of_a_round_that_is_given_up_half_way(scene: Scene, move: str) -> None:
-    """Whatever its stages had made by then."""
+def test_an_abandoned_round_leaves_nothing(scene: Scene, move: str) -> None:
+    """Files of every stage are deleted, however far the answer had got."""
     scene.make()
     assert len({name.partition("-")[0] for name in scene.files()}) == 8
     scene.store.answer(scene.digest, move, b"end", fence=FENCE)
@@ -75,7 +75,7 @@ def test_nothing_is_left_of_a_round_that_is_given_up_half_way(scene: Scene, move
 
 
 def test_a_bulletin_whose_key_is_gone_is_given_up(scene: Scene) -> None:
-    """Nobody can read its entries any more: people are told that there is no answer."""
+    """Its entries cannot be decrypted any more: a signed outcome says that there is no answer."""
     scene.keep(scene.make())
     scene.store.round_keys.destroy(scene.digest, "batch")
     assert scene.store.sweep(fence=FENCE) == {scene.digest}
@@ -90,7 +90,7 @@ def test_a_bulletin_whose_key_is_gone_is_given_up(scene: Scene) -> None:
 
 
 class Lost(Exception):
-    """A process that is gone."""
+    """The death of the process."""
 
 
 PLACES = (
@@ -103,7 +103,7 @@ PLACES = (
 def test_an_answer_goes_on_where_it_stopped(
     place: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stops at every second coming to a place; what was written down is not done again."""
+    """The process dies at every second event; stored parts are not computed again."""
     comings: list[str] = []
 
     def reach(name: str, *, alone: bool = False) -> None:
@@ -129,16 +129,16 @@ def test_an_answer_goes_on_where_it_stopped(
 
 @pytest.fixture
 def spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """A round whose task looks only so far."""
+    """Provide a round whose task has a limited reach."""
     monkeypatch.setattr(Bulk, "seal_each", seal_each)
     return Scene(tmp_path, monkeypatch, Neighbours(radius=0.4))
 
 
 @pytest.mark.parametrize("place", ["", "stage.near", "stage.neared", "stage.compute"])
-def test_a_task_that_looks_only_so_far_runs_by_region(
+def test_a_task_of_limited_reach_runs_by_region(
     place: str, spread: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each region is a part, and may be done again; together they are the answers of the whole."""
+    """Each region is a part and may run again; together they give the answers of the whole."""
     stopped: list[str] = []
 
     def reach(name: str, *, alone: bool = False) -> None:
@@ -160,7 +160,7 @@ def test_a_task_that_looks_only_so_far_runs_by_region(
 def test_a_region_that_the_task_refuses_ends_the_round(
     spread: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As the task does on the whole; and what it says is not logged."""
+    """The round ends as with the whole task, and the task's message is not logged."""
 
     def answer_region(*_: object) -> None:
         raise Refused("5f3a9c is one of them")
@@ -173,7 +173,7 @@ def test_a_region_that_the_task_refuses_ends_the_round(
 
 
 def test_a_part_that_was_sealed_twice_counts_once(scene: Scene) -> None:
-    """Seals are fresh at every try, so a late try writes another file, which nobody reads."""
+    """Seals differ on every try: a late try writes another file, which is never read."""
     end = scene.make()
     late = scene.store.results(scene.digest)["seal 2"]
     scene.store.save_result(scene.digest, "seal 2", bytes(64), fence=FENCE)
@@ -185,10 +185,10 @@ def test_a_part_that_was_sealed_twice_counts_once(scene: Scene) -> None:
         client.collect(ticket, bulletin)
 
 
-def test_a_depot_without_room_keeps_the_round_where_it_was(
+def test_a_blob_store_without_room_keeps_the_round_where_it_was(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the blob store; the batch stays, and is answered once there is room."""
+    """The error names the blob store; the batch stays and is answered once there is room."""
     left = leave_room(monkeypatch, files=20)
     for _ in range(2):
         with pytest.raises(Full, match="blob store"):
@@ -200,8 +200,8 @@ def test_a_depot_without_room_keeps_the_round_where_it_was(
 
 
 @pytest.mark.parametrize("name", ["columns", "places", "answers", "requests", "shares"])
-def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene, name: str) -> None:
-    """Nothing is made of bytes that are not those that were put."""
+def test_a_changed_file_is_named_and_can_be_made_again(scene: Scene, name: str) -> None:
+    """Altered bytes are never used; once the file is gone, the stage makes it again."""
     scene.make()
     if name == "requests" and isinstance(scene.small.task, Echo):
         return  # nobody names anybody, and every piece has counts only
@@ -219,7 +219,7 @@ def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene, na
 
 
 class Lonely(Pointing):
-    """A task that finds a partner for the first person of each group alone."""
+    """A task that finds a partner only for the first person of each group."""
 
     def _told(self, people: int, riders: int) -> References:
         told = super()._told(people, riders)
@@ -230,7 +230,7 @@ class Lonely(Pointing):
 def test_a_part_in_which_nobody_has_a_partner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its entries are made all the same: as many drivers as riders are not always there."""
+    """Its entries are made as usual: there are not always as many drivers as riders."""
     monkeypatch.setattr(Bulk, "seal_each", seal_each)
     scene = Scene(tmp_path, monkeypatch, Lonely())
     whole = scene.small.server().answer(scene.raw)
@@ -238,7 +238,7 @@ def test_a_part_in_which_nobody_has_a_partner(
 
 
 class Otherwise(Pointing):
-    """The same task where numbers are rounded otherwise: it tells everybody of other riders."""
+    """The same task with another rounding: it refers each person to other riders."""
 
     def _told(self, people: int, riders: int) -> References:
         told = super()._told(people, riders)
@@ -248,7 +248,7 @@ class Otherwise(Pointing):
 def test_a_late_try_of_the_task_replaces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another machine may have begun it before it was taken for lost, and may answer otherwise."""
+    """A machine that was taken for lost may finish late with other answers; they are not used."""
     monkeypatch.setattr(Bulk, "seal_each", seal_each)
     scene, late = Scene(tmp_path, monkeypatch, Pointing()), Otherwise()
     whole = scene.small.server().answer(scene.raw)
@@ -273,10 +273,10 @@ def test_a_late_try_of_the_task_replaces_nothing(
     assert scene.keep(end) == whole
 
 
-def test_regions_that_are_cut_otherwise_have_the_same_answers(
+def test_other_cuts_of_regions_give_the_same_answers(
     spread: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where equal places are cut depends on the processor; whoever is answered is told by name."""
+    """Cuts at equal places depend on the processor, so answers name the person."""
 
     def otherwise(places: Any, *, reach: float, count: int) -> list[Region]:
         del count
@@ -292,10 +292,10 @@ def _by_regions(task: Any, estimates: Any, *, count: int, run: Any, cut: Any) ->
     return [execution.joined(parts, list(run(None, parts)))]
 
 
-def test_a_part_is_not_sealed_without_all_that_was_dealt_to_it(
+def test_a_part_is_sealed_only_with_all_its_shares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is left out because a piece was."""
+    """A missing share is an error and never leaves a person out."""
     seal, scene = pipeline.seal, Scene(tmp_path, monkeypatch, Echo())
 
     def short(files: Any, settings: Any, number: int, part: Any, shares: Any) -> bytes:

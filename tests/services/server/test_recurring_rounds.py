@@ -1,4 +1,4 @@
-"""Recurring rounds: one per time, whatever crashes; people need to know the service only."""
+"""Recurring rounds: one per period despite crashes; people only need the service's address."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ HOUR = 3600
 
 
 def made(folder: Path, **asked: Any) -> Schedule:
-    """Make a schedule of a draft in a folder."""
+    """Return a schedule of a draft in a folder."""
     (folder / "draft.json").write_text(json.dumps(asked.pop("draft", draft("evening"))))
     settings = ServerSettings(
         name="server",
@@ -40,7 +40,7 @@ def made(folder: Path, **asked: Any) -> Schedule:
 
 
 def scheduled(folder: Path, **asked: Any) -> Cluster:
-    """Make services whose server has a schedule."""
+    """Provide services whose server has a schedule."""
     folder.mkdir(exist_ok=True)
     (folder / "draft.json").write_text(json.dumps(draft("evening", minimum=2)))
     own = {"every": 60, "draft": "draft.json", "announce": "round.url", **asked}
@@ -55,7 +55,7 @@ def scheduled(folder: Path, **asked: Any) -> Cluster:
 
 
 def test_a_round_is_named_after_its_beginning(tmp_path: Path) -> None:
-    """Every moment of a period has the same round, the next period another one."""
+    """Every moment of a period has the same round, and the next period another one."""
     hourly, noon = made(tmp_path), 1_800_000_000 // HOUR * HOUR
     slot = hourly.due(noon + 5)
     assert slot is not None
@@ -73,22 +73,22 @@ def test_a_round_is_named_after_its_beginning(tmp_path: Path) -> None:
 
 
 def test_a_round_that_would_be_over_is_not_begun(tmp_path: Path) -> None:
-    """Whoever starts late waits for the next beginning."""
+    """A server that starts late waits for the next period."""
     short, noon = made(tmp_path, closes=10.0, expires=30.0), 1_800_000_000 // HOUR * HOUR
     assert short.due(noon + 599) is not None
     assert short.due(noon + 600) is None
 
 
 def test_a_failure_is_followed_by_a_pause(tmp_path: Path) -> None:
-    """A shuffler that is away does not fill the log."""
+    """Failed openings are spaced out, so a shuffler that is away does not fill the log."""
     hourly = made(tmp_path)
     with pytest.raises(Misuse), hourly.trying():
         raise Misuse("away")
     assert hourly.due(int(time.time())) is None
 
 
-def test_some_rounds_keep_the_draft_to_learn_anew(tmp_path: Path) -> None:
-    """With `learn = 3`, every third round is not placed by an earlier one; with 0, none is."""
+def test_some_rounds_use_the_draft_without_earlier_rounds(tmp_path: Path) -> None:
+    """With `learn = 3`, every third round ignores earlier ones; with 0, every round does."""
     slots = [made(tmp_path, learn=3).due(n * HOUR) for n in range(500_000, 500_006)]
     placed = [made(tmp_path, learn=3).learns_from(slot) for slot in slots if slot]
     assert sorted(placed) == [False, False, True, True, True, True]
@@ -108,7 +108,7 @@ def test_some_rounds_keep_the_draft_to_learn_anew(tmp_path: Path) -> None:
 def test_a_bad_schedule_is_refused_in_a_sentence(
     tmp_path: Path, asked: dict[str, Any], sentence: str
 ) -> None:
-    """It is refused at the start, not when the first round is due."""
+    """The refusal comes at start, not when the first round is due."""
     with pytest.raises(Misuse, match=sentence) as told:
         made(tmp_path, **asked)
     assert str(told.value).startswith("[schedule]: ")
@@ -124,7 +124,7 @@ def test_a_bad_schedule_is_refused_in_a_sentence(
     ],
 )
 def test_bad_settings_start_nothing(tmp_path: Path, lines: str, sentence: str) -> None:
-    """One sentence and code 2; no store is begun."""
+    """One error message and exit code 2; no store is created."""
     Cluster(tmp_path)
     file = tmp_path / "server.toml"
     file.write_text(f"{file.read_text()}\n[schedule]\n{lines}\n")
@@ -135,7 +135,7 @@ def test_bad_settings_start_nothing(tmp_path: Path, lines: str, sentence: str) -
 
 
 def test_every_role_has_a_port_of_its_own(tmp_path: Path) -> None:
-    """Without `listen`, a service comes back where it was."""
+    """Without `listen`, a service returns to its former port."""
     file = tmp_path / "c.toml"
     file.write_text(
         '[server]\nname="server"\nstore="memory:"\nkeys=["x"]\nshufflers=["x"]\nboard="x"\n'
@@ -148,8 +148,8 @@ def test_every_role_has_a_port_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.service
 @pytest.mark.parametrize("place", ["proposed", "signed", "opened"])
-def test_a_crash_doubles_no_round(tmp_path: Path, place: str) -> None:
-    """Killed at each step of opening, the server comes back and opens the same round once."""
+def test_a_crash_opens_no_round_twice(tmp_path: Path, place: str) -> None:
+    """The server is killed at each step of opening, restarts and opens the same round once."""
     local = scheduled(tmp_path / "services", every=24 * 60)
     faults = local.folder / "faults"
     faults.mkdir()
@@ -178,7 +178,7 @@ def test_a_crash_doubles_no_round(tmp_path: Path, place: str) -> None:
 
 @pytest.fixture(scope="module")
 def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Services with a round per day that closes at once, when its crowd is there."""
+    """Provide services with a daily round that closes once its crowd is there."""
     local = scheduled(tmp_path_factory.mktemp("daily"), every=24 * 60)
     with local:
         until((local.folder / "round.url").exists)
@@ -189,7 +189,7 @@ def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_people_need_to_know_the_service_only(
     daily: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`take-part SERVICE` joins the current round; interrupted, it goes on with the same one."""
+    """`take-part SERVICE` joins the current round and, after an interruption, resumes it."""
     monkeypatch.setenv("COATCHECK_HOME", str(tmp_path))
     service = daily.url("shuffler-1")
     assert typed("me", "begin", "--epsilon", "20", "--delta", "1e-2")[0] == 0
@@ -213,7 +213,7 @@ def test_people_need_to_know_the_service_only(
 
 @pytest.mark.service
 def test_the_current_round_is_asked_for_through_the_relay(daily: Cluster) -> None:
-    """The shuffler tells it to the relay's address, and keys that nobody signed are refused."""
+    """The shuffler returns it to the relay's address; keys with a wrong signature are refused."""
     service, relay = daily.url("shuffler-1"), daily.url("relay")
     found = asyncio.run(current_round(service, trusted=daily.trusted, relay=relay))
     assert found == (daily.folder / "round.url").read_text().strip()
@@ -229,7 +229,7 @@ def typed(*words: str) -> tuple[int, str]:
 
 @pytest.mark.world
 def test_rounds_follow_each_other_and_learn(tmp_path: Path) -> None:
-    """A round is answered, and a later one is placed by what its noisy reports showed."""
+    """A later round gets a density prior from the noisy reports of an earlier one."""
     local = scheduled(tmp_path / "services", every=0.1, expires=60, learn=2)
     plan = draft("evening", minimum=30)
     for group in plan["groups"]:

@@ -1,4 +1,4 @@
-"""A round that its task cannot answer is refused and published, not tried for ever."""
+"""A round that its task cannot answer ends with a signed refusal, without endless retries."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ from support.rounds import Echo, SmallRound
 
 
 class Scene:
-    """A server's store with the batch of a round, and a task that fails as it is told to."""
+    """A server's store with the batch of a round, and a task that fails as the test says."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
         self.small = SmallRound()
@@ -67,7 +67,7 @@ class Scene:
 def test_a_batch_whose_key_is_gone_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[..., str]
 ) -> None:
-    """Nobody can open it any more: people are told at once, and nothing of it is counted."""
+    """A batch that cannot be opened ends the round at once, and nothing of it is counted."""
     scene = Scene(tmp_path, monkeypatch, Refused("never asked"))
     scene.store.round_keys.destroy(scene.digest, "round")
     assert scene.store.sweep(fence=1) == {scene.digest}
@@ -80,7 +80,7 @@ def test_a_batch_whose_key_is_gone_is_given_up(
 def test_what_the_task_refuses_is_told_to_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A crowd above what answers can hold stays above it: the refusal is a signed bulletin."""
+    """A crowd too large for the answers stays too large: the refusal is a signed bulletin."""
     scene = Scene(tmp_path, monkeypatch, Refused("12 reports, and 5f3a9c is one of them"))
     assert scene.answer() == "refused"
     bulletin = verify_bulletin(scene.store.blob(scene.digest, "bulletin"), scene.small.round)
@@ -95,7 +95,7 @@ def test_what_the_task_refuses_is_told_to_people(
 def test_what_may_pass_or_be_mended_is_tried_again_until_the_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """A mistake or bad luck is no answer; when the round's time is over, people are told."""
+    """Faults that may pass are retried; the round's deadline ends it with a signed outcome."""
     scene = Scene(tmp_path, monkeypatch, error)
     with pytest.raises((Error, ZeroDivisionError, MemoryError)):
         scene.answer()

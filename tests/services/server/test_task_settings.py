@@ -1,4 +1,4 @@
-"""What only the server knows of a task: read from its own file, never from the terms."""
+"""Private task parameters: read from the server's own file, never from the terms."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ WORK = draft_work(Learning(dimension=3, share_mean=True))
 def settings(
     folder: Path, private_task_parameters: str = "private_task_parameters.json"
 ) -> ServerSettings:
-    """Make settings whose private_task_parameters is in this folder."""
+    """Return settings whose `private_task_parameters` is in this folder."""
     return ServerSettings(
         name="server",
         store="memory:",
@@ -31,13 +31,13 @@ def settings(
 
 
 def write(folder: Path, text: str, *, mode: int = 0o600) -> None:
-    """Write the file with these rights."""
+    """Write the file with these permissions."""
     (folder / "private_task_parameters.json").write_text(text, encoding="utf-8")
     (folder / "private_task_parameters.json").chmod(mode)
 
 
 def test_the_direction_comes_from_the_file_and_is_not_in_the_terms(tmp_path: Path) -> None:
-    """The task of the terms cannot judge; with the server's file it can."""
+    """The task in the terms cannot choose a direction; with the server's file it can."""
     assert "direction" not in WORK.params
     write(tmp_path, json.dumps({"learning": {"direction": [1.0, 0.0, 0.0]}}))
     gradients = np.eye(3)
@@ -58,7 +58,7 @@ def test_the_direction_comes_from_the_file_and_is_not_in_the_terms(tmp_path: Pat
     ],
 )
 def test_a_wrong_file_is_told(tmp_path: Path, text: str, mode: int, sentence: str) -> None:
-    """By its name, or by the parameter that does not fit."""
+    """The error names the file, or the parameter that does not fit."""
     write(tmp_path, text, mode=mode)
     with pytest.raises((Misuse, Refused), match=sentence):
         task_of(WORK, settings(tmp_path))

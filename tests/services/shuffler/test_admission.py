@@ -1,4 +1,4 @@
-"""Admission by Privacy Pass at a shuffler without a socket: who gets in, and what is spent."""
+"""Privacy Pass admission at a shuffler without a socket: what is admitted and what is spent."""
 
 import asyncio
 import base64
@@ -21,19 +21,19 @@ ISSUER = TestIssuer()
 
 
 def lone(folder: Path) -> Any:
-    """Make a shuffler that admits by Privacy Pass."""
+    """Provide a shuffler that admits by Privacy Pass."""
     path = folder / "issuer.der"
     path.write_bytes(bytes.fromhex(ISSUER.key))
     return lone_shuffler(folder, admission=PrivacyPassAdmission.read("issuer.example", path))
 
 
 def authorization(token: bytes) -> dict[str, str]:
-    """Show a token."""
+    """Return the authorization header of a token."""
     return {"authorization": privacy_pass.credential(token)}
 
 
 def test_a_token_admits_one_upload(tmp_path: Path) -> None:
-    """No token and wrong ones get the challenge; a good one is spent with the upload, once."""
+    """Missing and wrong tokens get the challenge; a valid one is spent with its upload, once."""
 
     async def whole() -> None:
         async with lone(tmp_path) as made:
@@ -60,7 +60,7 @@ def test_a_token_admits_one_upload(tmp_path: Path) -> None:
 
 
 def test_two_tokens_are_refused_wherever_they_stand(tmp_path: Path) -> None:
-    """In one header or in two, good or not; neither is spent."""
+    """In one header or in two, valid or not, two tokens are refused and none is spent."""
 
     async def whole() -> None:
         async with lone(tmp_path) as made:
@@ -78,7 +78,7 @@ def test_two_tokens_are_refused_wherever_they_stand(tmp_path: Path) -> None:
 
 
 async def status_of(made: LoneShuffler, upload: bytes, shown: list[str]) -> int:
-    """Hand an upload in with so many headers of one name."""
+    """Upload with this many headers of one name; return the status."""
     said: list[Any] = []
 
     async def receive() -> Any:
@@ -95,7 +95,7 @@ async def status_of(made: LoneShuffler, upload: bytes, shown: list[str]) -> int:
 
 
 def test_a_token_that_came_while_the_round_was_closed_is_not_spent(tmp_path: Path) -> None:
-    """A token is spent if and only if its upload is kept."""
+    """A token is spent if and only if its upload is stored."""
 
     async def whole() -> None:
         async with lone(tmp_path) as made:
@@ -110,7 +110,7 @@ def test_a_token_that_came_while_the_round_was_closed_is_not_spent(tmp_path: Pat
 
 
 def test_a_person_checks_the_token_before_anything_is_spent(tmp_path: Path) -> None:
-    """A good token becomes a header; none, and a wrong one, are told with the challenge."""
+    """A valid token becomes a header; a missing or wrong one raises an error with the challenge."""
 
     async def whole() -> None:
         async with lone(tmp_path) as made:
@@ -125,8 +125,8 @@ def test_a_person_checks_the_token_before_anything_is_spent(tmp_path: Path) -> N
     asyncio.run(whole())
 
 
-def test_an_issuer_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
-    """A key of another kind, or a name that is no host, stops the shuffler with a sentence."""
+def test_an_invalid_issuer_is_refused_at_the_start(tmp_path: Path) -> None:
+    """A key of another type, or a name that is no host, stops the shuffler with an error."""
     made = LoneShuffler(tmp_path, minimum=1)
     settings = replace(made.service.settings, admission="privacy-pass", issuer="issuer.example")
     (tmp_path / "key").write_bytes(b"rubbish")

@@ -1,4 +1,4 @@
-"""When a round closes: by time and crowd, once, whatever the system's clock does."""
+"""Closing of a round: by time and crowd, exactly once, whatever the system clock does."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from support.shufflers import lone_shuffler
 
 
 def test_a_full_round_waits_for_its_time(tmp_path: Path) -> None:
-    """With its crowd there a round is released at its time, not before."""
+    """A full round is released at its closing time, not before."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -25,7 +25,7 @@ def test_a_full_round_waits_for_its_time(tmp_path: Path) -> None:
 
 
 def test_a_small_round_extends_until_its_crowd_is_there(tmp_path: Path) -> None:
-    """Past its time a round goes on taking uploads, and is released as soon as it is full."""
+    """After its closing time a small round accepts uploads and is released once it is full."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -38,7 +38,7 @@ def test_a_small_round_extends_until_its_crowd_is_there(tmp_path: Path) -> None:
 
 
 def test_a_round_that_stays_small_is_abandoned(tmp_path: Path) -> None:
-    """At its end nothing is released, and the store has forgotten every upload."""
+    """At its end nothing is released, and the store has deleted every upload."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -51,8 +51,8 @@ def test_a_round_that_stays_small_is_abandoned(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-def test_strangers_are_told_a_coarse_crowd(tmp_path: Path) -> None:
-    """A power of two and at most one new number per minute; the operator's count is exact."""
+def test_everyone_but_the_operator_sees_a_coarse_crowd(tmp_path: Path) -> None:
+    """A power of two, with one new number per minute at most; the operator's count is exact."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path, minimum=5) as lone:
@@ -77,7 +77,7 @@ def test_strangers_are_told_a_coarse_crowd(tmp_path: Path) -> None:
 
 
 def test_steps_of_the_clock_close_a_round_once(tmp_path: Path) -> None:
-    """Ten minutes forward do not close it early, ten back do not open it again."""
+    """A step of ten minutes forward does not close it early; one back does not reopen it."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -94,7 +94,7 @@ def test_steps_of_the_clock_close_a_round_once(tmp_path: Path) -> None:
 
 
 def test_reports_that_do_not_open_do_not_make_a_crowd(tmp_path: Path) -> None:
-    """A round that is full only with garbage is not released; with more people it is."""
+    """A round that is full only with invalid uploads waits until enough valid ones are there."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -111,7 +111,7 @@ def test_reports_that_do_not_open_do_not_make_a_crowd(tmp_path: Path) -> None:
 
 
 def test_a_step_that_fails_is_tried_again_after_a_pause(tmp_path: Path) -> None:
-    """A release that fails is not tried at every look."""
+    """A release that fails is not retried at every tick."""
 
     async def broken(*_: object) -> bool:
         raise Unavailable("no worker is free")

@@ -1,4 +1,4 @@
-"""Uploads under bad luck and bad will: counted, bounded, and never refused for good too early."""
+"""Uploads under failures and attacks: counted, bounded, and never finally refused too early."""
 
 import asyncio
 import hashlib
@@ -31,13 +31,13 @@ from support.shufflers import LoneShuffler, lone_shuffler
 
 
 def rubbish(lone: LoneShuffler) -> list[bytes]:
-    """Make an upload of each group whose layer does not open."""
+    """Return an upload for each group whose layer does not open."""
     made = [one.join((0.5, 0.5), ledger=None).upload for one in lone.invitations]
     return [raw[:-1] + bytes([raw[-1] ^ 1]) for raw in made]
 
 
 def test_a_commit_whose_answer_is_lost_is_counted(tmp_path: Path) -> None:
-    """The upload is in the store, its sender is told to come again, and it counts once."""
+    """The upload is stored, its sender is asked to retry, and it counts once."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -59,7 +59,7 @@ def test_a_commit_whose_answer_is_lost_is_counted(tmp_path: Path) -> None:
 
 
 def test_no_more_uploads_than_a_batch_carries(tmp_path: Path) -> None:
-    """Beyond the limit new uploads are told that there is no room; known ones get their receipt."""
+    """Above the limit, new uploads are refused for lack of room; known ones get their receipt."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -76,7 +76,7 @@ def test_no_more_uploads_than_a_batch_carries(tmp_path: Path) -> None:
 
 
 def test_uploads_during_a_release_are_told_to_come_again(tmp_path: Path) -> None:
-    """A closed round may open again: only a released one refuses for good."""
+    """A closed round may reopen: only a released one refuses finally."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -95,10 +95,10 @@ def test_uploads_during_a_release_are_told_to_come_again(tmp_path: Path) -> None
     asyncio.run(whole())
 
 
-def test_rubbish_does_not_have_everything_peeled_again(
+def test_invalid_uploads_do_not_repeat_a_long_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a long release that fell short the round rests, but it is not given up for it."""
+    """After a long release with too small a crowd the round pauses; it is not abandoned."""
     tries = []
     real = release
 
@@ -128,7 +128,7 @@ def test_rubbish_does_not_have_everything_peeled_again(
 
 
 def test_a_batch_is_checked_before_it_is_kept() -> None:
-    """Its place in the cascade and the signature inside count, not who delivers it."""
+    """Its place in the cascade and its signature count, not the sender."""
     made = SmallRound(shufflers=2)
     first = made.shuffler()
     for ticket in made.crowd(3):
@@ -144,7 +144,7 @@ def test_a_batch_is_checked_before_it_is_kept() -> None:
 
 
 class _Telling(HttpClient):
-    """A shuffler that says something else at every try."""
+    """A shuffler with another answer at every try."""
 
     def __init__(self, *told: Exception) -> None:
         self._told = list(told)
@@ -156,22 +156,22 @@ class _Telling(HttpClient):
 
 
 @pytest.mark.parametrize("first", [NotTaken("being released"), Unavailable("no answer")])
-def test_who_was_certainly_not_taken_is_told(first: Exception, tmp_path: Path) -> None:
-    """A report that cannot have arrived is no maybe: its owner learns that the round is over."""
+def test_an_upload_that_was_not_taken_is_reported_so(first: Exception, tmp_path: Path) -> None:
+    """The owner of a report that cannot have arrived learns that the round is over."""
     made = SmallRound()
     offer = made.offer()
     peers = _Telling(first, Refused("closed"))
-    visit = Session("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
-    visit.prepare(made.invitations[0], (0.5, 0.5), ledger=None)
+    session = Session("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
+    session.prepare(made.invitations[0], (0.5, 0.5), ledger=None)
     if not isinstance(first, NotTaken):
-        assert not asyncio.run(visit.hand_in(made.round, token=str(first))).receipt
+        assert not asyncio.run(session.hand_in(made.round, token=str(first))).receipt
         return
     with pytest.raises(Refused, match="closed"):
-        asyncio.run(visit.hand_in(made.round, token=str(first)))
+        asyncio.run(session.hand_in(made.round, token=str(first)))
 
 
 def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> None:
-    """Who is in already gets the receipt after closing too; who is not is told to come again."""
+    """An accepted upload gets its receipt after closing too; any other is asked to retry."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -186,7 +186,7 @@ def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> 
 
 
 def count(lone: LoneShuffler, verdict: str) -> float:
-    """Give how many uploads were counted under a verdict."""
+    """Return the number of uploads counted under a verdict."""
     found = lone.service.metrics.registry.get_sample_value(
         "coatcheck_taken_total", {"verdict": verdict}
     )
@@ -194,18 +194,18 @@ def count(lone: LoneShuffler, verdict: str) -> float:
 
 
 def ticket(lone: LoneShuffler) -> bytes:
-    """Make the upload of somebody new."""
+    """Return a new person's ticket."""
     return lone.invitations[0].join((0.5, 0.5), ledger=None).upload
 
 
 def unused(*given: object, **named: object) -> list[Verdict]:
-    """Stand for a store that must not be asked."""
+    """Replace a store that must not be called."""
     raise AssertionError((given, named))
 
 
 @pytest.mark.parametrize("end", ["released", "delivered", "abandoned"])
 def test_a_round_that_is_over_asks_neither_store_nor_token(end: str, tmp_path: Path) -> None:
-    """Whatever comes is told that the round takes nothing more, and costs no transaction."""
+    """Every upload is refused as closed and costs no transaction."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -229,7 +229,7 @@ def test_a_round_that_is_over_asks_neither_store_nor_token(end: str, tmp_path: P
 
 
 def test_a_receipt_is_signed_for_these_very_bytes(tmp_path: Path) -> None:
-    """The receipt names the upload; the same bytes again are signed for again and count once."""
+    """The receipt names the upload; the same bytes are signed for again and count once."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -250,8 +250,8 @@ def test_a_receipt_is_signed_for_these_very_bytes(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-def test_what_is_no_upload_of_the_round_is_told_so(tmp_path: Path) -> None:
-    """Wrong bytes are malformed, a wrong time is closed; neither comes to the store."""
+def test_an_invalid_upload_gets_its_reason(tmp_path: Path) -> None:
+    """Wrong bytes are malformed, a wrong time is closed; neither reaches the store."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -268,8 +268,8 @@ def test_what_is_no_upload_of_the_round_is_told_so(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-def test_a_process_that_stands_by_takes_uploads(tmp_path: Path) -> None:
-    """It needs no lease for them, learns of rounds by itself, and makes no moves."""
+def test_a_standby_process_accepts_uploads(tmp_path: Path) -> None:
+    """It needs no lease for them, learns of rounds by itself, and makes no transitions."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -289,7 +289,7 @@ def test_a_process_that_stands_by_takes_uploads(tmp_path: Path) -> None:
 
 
 def test_a_one_use_token_is_listed_and_serves_once(tmp_path: Path) -> None:
-    """Only the hash is kept: an upload without a listed token does not come in."""
+    """Only the token's hash is stored: an upload without a listed token is refused."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -310,7 +310,7 @@ def test_a_one_use_token_is_listed_and_serves_once(tmp_path: Path) -> None:
 
 
 def test_an_upload_of_a_round_that_was_just_dropped_is_kept(tmp_path: Path) -> None:
-    """The rounds are read anew when leadership changes; a commit between finds none to count."""
+    """A commit while rounds are read anew, after a change of leadership, stores the upload."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -324,7 +324,7 @@ def test_an_upload_of_a_round_that_was_just_dropped_is_kept(tmp_path: Path) -> N
 
 
 def test_people_are_not_told_where_keys_are(tmp_path: Path, caplog: Any) -> None:
-    """The folder of round keys is away: they come again, and the operator's log says why, once."""
+    """With the folder of round keys away, people retry, and the log gives the reason once."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:

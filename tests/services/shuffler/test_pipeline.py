@@ -1,4 +1,4 @@
-"""A release in parts gives the bytes of one in memory, whoever dies or fails in its middle."""
+"""A release in parts equals the one made in memory, despite crashes and failures."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from coatcheck.services.shuffler import pipeline
 from coatcheck.services.shuffler.pipeline import Release
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
 from coatcheck.services.worker_pools import InlineRunner, PoolRunner, runner_for, shared_pool
-from support.depots import MUCH, leave_room, stored
+from support.blob_stores import MUCH, leave_room, stored
 from support.jobs import manifest_of
 from support.large import Large
 from support.rounds import OPENS, SmallRound
@@ -29,7 +29,7 @@ FENCE = 1
 
 
 class Scene:
-    """A shuffler's store on a disk with a closed round, and the same round in memory."""
+    """A shuffler's store on disk with a closed round, and the same round in memory."""
 
     def __init__(self, folder: Path, hop: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(manifests, "_BITS", 1)
@@ -57,7 +57,7 @@ class Scene:
         self.store.begin(ShufflerRound(self.digest, "example", signed), fence=FENCE)
         self.role = CASCADE.shuffler(hop)
         self.role.state.secret[:] = self.store.secret(self.digest)
-        CASCADE.hand_in(CROWD, self.role)
+        CASCADE.upload(CROWD, self.role)
         for ticket in CROWD:
             self.store.put([self._vetted(ticket, hop)])
         if hop:
@@ -85,7 +85,7 @@ class Scene:
         self.store.accept(self.digest, manifest, fence=FENCE)
 
     def close_again(self, *, late: int) -> None:
-        """Let so many more people join the first shuffler's round, and close it."""
+        """Let this many more people join the first shuffler's round, and close it."""
         more = [CASCADE.join(0) for _ in range(late)]
         for ticket in more:
             self.store.put([self._vetted(ticket, 0)])
@@ -96,11 +96,11 @@ class Scene:
         self.role.close(now=CASCADE.round.terms.closes)
 
     def make(self) -> bytes | None:
-        """Do what is left of the release."""
+        """Run the remaining stages of the release."""
         return manifest_of(self.store, self.settings, self.digest, FENCE)
 
     def check(self, manifest: bytes | None) -> None:
-        """Compare every byte with what the role gives in memory."""
+        """Compare every byte with what the role computes in memory."""
         raw = self.role.release()
         assert manifest is not None
         assert raw.startswith(manifest)
@@ -112,12 +112,12 @@ class Scene:
 
 @pytest.fixture(params=[0, 1], ids=["first hop", "second hop"])
 def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """A closed round at each place of a cascade of two, in many small parts."""
+    """Provide a closed round at each place of a cascade of two, in many small parts."""
     return Scene(tmp_path, request.param, monkeypatch)
 
 
 def test_parts_give_the_bytes_of_the_whole(scene: Scene) -> None:
-    """Uploads or a batch before, repeated runs, one part after the other: the same manifest."""
+    """From uploads or a batch, with repeated runs, one part after the other: the same manifest."""
     manifest = scene.make()
     before = scene.store.results(scene.digest)
     assert scene.make() == manifest
@@ -130,7 +130,7 @@ def test_parts_give_the_bytes_of_the_whole(scene: Scene) -> None:
 
 
 class Lost(Exception):
-    """A process that is gone."""
+    """The death of the process."""
 
 
 STAGES = ("stage.export", "stage.peel", "stage.peeled", "stage.sift", "stage.gather")
@@ -140,7 +140,7 @@ STAGES = ("stage.export", "stage.peel", "stage.peeled", "stage.sift", "stage.gat
 def test_a_release_goes_on_where_it_stopped(
     place: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stops at every third coming to a place; what was written down is not done again."""
+    """The process dies at every third event; stored parts are not computed again."""
     comings: list[str] = []
 
     def reach(name: str, *, alone: bool = False) -> None:
@@ -164,10 +164,10 @@ def test_a_release_goes_on_where_it_stopped(
     assert not [name for name in scene.sealed.names() if name.startswith(".")]
 
 
-def test_a_depot_without_room_keeps_the_round_where_it_was(
+def test_a_blob_store_without_room_keeps_the_round_where_it_was(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the blob store; the round stays closed, and is released later."""
+    """The error names the blob store; the round stays closed and is released later."""
     left = leave_room(monkeypatch, files=5)
     for _ in range(2):
         with pytest.raises(Full, match="blob store"):
@@ -177,8 +177,8 @@ def test_a_depot_without_room_keeps_the_round_where_it_was(
     scene.check(scene.make())
 
 
-def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene) -> None:
-    """Nothing is made of bytes that are not those that were put."""
+def test_a_changed_file_is_named_and_can_be_made_again(scene: Scene) -> None:
+    """Altered bytes are never used; once the file is gone, the stage makes it again."""
     scene.make()
     # The largest one: a file that no item was dealt to is not read.
     path = max(scene.files.glob("shares-*"), key=lambda one: one.stat().st_size)
@@ -191,8 +191,8 @@ def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene) ->
     scene.check(scene.make())
 
 
-def test_every_file_that_a_release_is_made_of_is_made_again(scene: Scene) -> None:
-    """Also the lists of what is left out, which are written down in between."""
+def test_every_missing_file_of_a_release_is_made_again(scene: Scene) -> None:
+    """This includes the lists of dropped ranks, which intermediate stages write."""
     first = scene.make()
     for folder in scene.files.parent.iterdir():
         for path in folder.iterdir():
@@ -205,7 +205,7 @@ def test_every_file_that_a_release_is_made_of_is_made_again(scene: Scene) -> Non
 def test_a_changed_partition_of_the_batch_before_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It cannot be made here: once it is put back, the release goes on."""
+    """It cannot be made here: once it is restored, the release goes on."""
     scene = Scene(tmp_path, 1, monkeypatch)
     path = scene.files / part_name(IN, 3)
     good = path.read_bytes()
@@ -217,7 +217,7 @@ def test_a_changed_partition_of_the_batch_before_is_named(
 
 
 def test_a_round_that_reopens_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Notes and files of the try before are gone: the next one has other uploads."""
+    """Records and files of the previous try are gone: the next try has other uploads."""
     scene = Scene(tmp_path, 0, monkeypatch)
     scene.make()
     scene.store.move(scene.digest, "reopen", fence=FENCE)
@@ -227,10 +227,10 @@ def test_a_round_that_reopens_begins_anew(tmp_path: Path, monkeypatch: pytest.Mo
     scene.check(scene.make())
 
 
-def test_files_of_a_try_before_a_round_reopened_are_not_used(
+def test_old_files_of_a_reopened_round_are_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The blob store failed, or the process ended, before they were removed: no upload is lost."""
+    """A failed store or a crash left them behind: still no upload is lost."""
     scene = Scene(tmp_path, 0, monkeypatch)
     scene.make()
     with monkeypatch.context() as trouble:
@@ -244,10 +244,10 @@ def test_files_of_a_try_before_a_round_reopened_are_not_used(
     scene.check(scene.make())
 
 
-def test_who_comes_late_writes_no_file_of_the_next_try(
+def test_a_late_worker_writes_no_file_of_the_next_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hands of a leader that lost the lead put their files when the next one has peeled."""
+    """Workers of a former leader write their files after the next leader has peeled."""
     scene = Scene(tmp_path, 0, monkeypatch)
     scene.make()
     found = {path.name: path.read_bytes() for path in scene.files.iterdir()}
@@ -270,14 +270,14 @@ def _fails(of: object) -> None:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Large:
-    """The large round, and what it gives."""
+    """Provide the large round and its result."""
     return Large(tmp_path_factory.mktemp("large"), people=PART + 200)
 
 
-def test_processes_that_are_killed_cost_time_only(
+def test_killed_processes_cost_only_time(
     large: Large, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kill -9 of a process of the pool at each place of each stage; then the same bytes."""
+    """Pool processes are killed at each step of each stage; the bytes are the same."""
     places = ("stage.peel", "stage.peeled", "stage.gather", "stage.gathered")
     for place in places:
         (tmp_path / place).touch()
@@ -299,7 +299,7 @@ def test_processes_that_are_killed_cost_time_only(
 
 
 def test_little_is_done_by_this_process(tmp_path: Path) -> None:
-    """Nobody starts processes for a round of one partition, or for one that is in memory."""
+    """A round with one partition, or in memory, starts no processes."""
     files = ShufflerStore("memory:").files(bytes(32))
 
     def chosen(store: str, *, little: bool, workers: int = 2) -> type:

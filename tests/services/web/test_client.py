@@ -1,4 +1,4 @@
-"""A peer that answers with too much, too slowly or compressed is refused before it is held."""
+"""Answers that are too long, too slow or compressed: the client refuses them early."""
 
 import asyncio
 import gzip
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.service
 
 
 class Hostile(BaseHTTPRequestHandler):
-    """Answers as its path says."""
+    """A server that answers as the path says."""
 
     protocol_version = "HTTP/1.1"
     asked: str | None = ""
@@ -52,12 +52,12 @@ class Hostile(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, *words: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A hostile peer's address."""
+    """Provide the address of a hostile server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -65,7 +65,7 @@ def url() -> Iterator[str]:
 
 
 def fetch(url: str, *, most: int = 100_000) -> bytes:
-    """Fetch once."""
+    """Fetch a document once."""
 
     async def whole() -> bytes:
         async with HttpClient(timeout=5) as peers:
@@ -75,7 +75,7 @@ def fetch(url: str, *, most: int = 100_000) -> bytes:
 
 
 def test_a_compressed_answer_is_not_read(url: str) -> None:
-    """Plain bytes are asked for; what comes compressed all the same is refused."""
+    """The client asks for plain bytes and refuses a compressed answer."""
     with pytest.raises(Refused, match="compressed"):
         fetch(f"{url}/bomb")
     assert Hostile.asked == "identity"
@@ -85,15 +85,15 @@ def test_a_compressed_answer_is_not_read(url: str) -> None:
 
 @pytest.mark.parametrize("path", ["long-100001", "chunked-11"])
 def test_an_answer_that_is_too_long_is_not_held(url: str, path: str) -> None:
-    """Announced or in chunks, beyond the limit it is refused; at the limit it is taken."""
+    """An answer over the limit is refused, announced or chunked; one at the limit is accepted."""
     with pytest.raises(Refused, match="more than 100000 bytes"):
         fetch(f"{url}/{path}")
     assert len(fetch(f"{url}/long-100000")) == 100_000
     assert len(fetch(f"{url}/chunked-10")) == 100_000
 
 
-def test_answers_are_told_by_their_status(url: str) -> None:
-    """What may be tried again, what was certainly not taken, and what is final."""
+def test_statuses_map_to_errors(url: str) -> None:
+    """Which answers allow a retry, which mean that nothing was accepted, and which are final."""
     with pytest.raises(Absent, match="why"):
         fetch(f"{url}/status-404")
     for status in (425, 429):

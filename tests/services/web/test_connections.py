@@ -54,7 +54,7 @@ async def served(
     named: bool = True,
     keep_alive: int = 5,
 ) -> AsyncIterator[tuple[str, int, uvicorn.Server]]:
-    """Serve an application on a free port, with a short deadline; `named`: it says of what kind."""
+    """Serve an application on a free port with a short deadline; `named` sends its `server`."""
     config = uvicorn.Config(
         app,
         http=protocol(deadline=deadline, limits=SourceLimits(ProcessSettings(name="wire"))),
@@ -81,7 +81,7 @@ async def served(
 
 @pytest.mark.parametrize("named", [False, True])
 def test_answers_with_one_head_come_whole_and_in_order(*, named: bool) -> None:
-    """In one piece or in two, three requests that came at once are answered one after the other."""
+    """Three requests sent at once are answered in order, whether an answer has one piece or two."""
     fixed = FixedReply(201, 3)
 
     async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,8 +107,8 @@ def test_answers_with_one_head_come_whole_and_in_order(*, named: bool) -> None:
 
 
 @pytest.mark.parametrize("asks_first", [False, True])
-def test_a_body_is_read_once_and_who_asks_first_is_told_to_send_it(*, asks_first: bool) -> None:
-    """Whether a body came with its headers or after them, nothing comes after it."""
+def test_a_body_is_read_once_and_expect_continue_is_answered(*, asks_first: bool) -> None:
+    """A body may come with its headers or after them; nothing follows it."""
     after = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -134,7 +134,7 @@ def test_a_body_is_read_once_and_who_asks_first_is_told_to_send_it(*, asks_first
     assert not after
 
 
-def test_who_asks_nothing_more_is_let_go() -> None:
+def test_an_idle_connection_is_closed() -> None:
     """After the last answer a connection stays open for as long as the settings say."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -157,7 +157,7 @@ def test_who_asks_nothing_more_is_let_go() -> None:
 
 
 async def slowly(host: str, port: int, head: dict[str, str], body: bytes) -> bytes:
-    """Send a body in pieces, for three deadlines; the answer's first line."""
+    """Send a body in pieces over three deadlines; return the first line of the answer."""
     reader, writer = await asyncio.open_connection(host, port)
     lines = [f"{name}: {value}" for name, value in head.items()]
     text = "\r\n".join(["POST / HTTP/1.1", "host: x", f"content-length: {len(body)}", *lines])
@@ -175,8 +175,8 @@ async def slowly(host: str, port: int, head: dict[str, str], body: bytes) -> byt
     return said
 
 
-def test_a_delivery_has_the_time_of_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who signed for a body may take longer for it; who did not has the usual deadline."""
+def test_a_signed_body_has_time_for_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sender with a signature may take longer for it; others have the usual deadline."""
     monkeypatch.setattr(wire, "_SLOWEST", 1 << 10)
     keys = KeyPairs(CLASSICAL, b"k" * 32)
     body = bytes(12_000)
@@ -200,7 +200,7 @@ def test_a_delivery_has_the_time_of_its_length(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("how", ["keep-alive", "close"])
 def test_an_answer_that_nobody_reads_is_dropped(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that stalls loses the connection, and what was held for it is free again."""
+    """A stalled reader loses its connection, and the memory for its answer is freed."""
     monkeypatch.setattr(wire, "_SLOWEST", 1 << 30)
     body, answered = bytes(20_000_000), []
 
@@ -232,14 +232,14 @@ async def takes_little(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Read one answer: status and body."""
+    """Read one answer; return its status and body."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
     length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
     return int(head.split()[1]), await reader.readexactly(length)
 
 
-def test_who_sends_too_much_gets_to_read_the_refusal() -> None:
-    """The rest of a body is thrown away, so the answer arrives and the connection goes on."""
+def test_a_sender_of_too_much_can_read_the_refusal() -> None:
+    """The rest of a body is discarded, so the answer arrives and the connection goes on."""
     post = "POST / HTTP/1.1\r\nhost: x\r\n"
 
     async def whole() -> None:
@@ -266,7 +266,7 @@ def test_who_sends_too_much_gets_to_read_the_refusal() -> None:
     ids=["header", "line", "second", "trailer"],
 )
 def test_headers_have_a_cap(begin: bytes, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the size of the pieces, the parser gets no more than twice the cap."""
+    """With pieces of any size, the parser gets at most twice the cap."""
     parsed = 0
     feed = HttpToolsProtocol.data_received
 
@@ -298,7 +298,7 @@ def test_headers_have_a_cap(begin: bytes, status: int, monkeypatch: pytest.Monke
 
 
 def test_headers_within_the_cap_are_read() -> None:
-    """One byte less than the cap is taken, also with a body in the same piece."""
+    """Headers one byte below the cap are accepted, even with a body in the same piece."""
 
     async def whole() -> None:
         async with served(takes_little, deadline=600) as (host, port, _):
@@ -317,7 +317,7 @@ def test_headers_within_the_cap_are_read() -> None:
 
 
 def test_uvicorn_is_bounded_by_the_newest_tested_minor_version() -> None:
-    """The installed and the locked versions are below the bound; the newest is just below it."""
+    """The installed and locked versions are below the bound, and the bound is the next one."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (bound,) = re.findall(r'"uvicorn>=[0-9.]+,<([0-9]+\.[0-9]+)"', text)
     locks = "".join(path.read_text("utf-8") for path in (ROOT / "requirements").glob("*.lock"))
@@ -332,7 +332,7 @@ def _minor(version: str) -> tuple[int, int]:
 
 
 def test_uvicorn_has_the_internals_that_the_connections_use() -> None:
-    """Methods that are overridden or called, and attributes that are read or set."""
+    """Methods that we override or call, and attributes that we read or set, exist."""
     methods = (
         "connection_made connection_lost data_received on_message_begin on_headers_complete"
         " on_body on_message_complete on_response_complete send_400_response"
@@ -357,4 +357,4 @@ def test_uvicorn_has_the_internals_that_the_connections_use() -> None:
 
 
 async def respond_nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    """Be an application."""
+    """Stand in for an application."""

@@ -1,4 +1,4 @@
-"""Long answers: read and sent in pieces, or the range that is asked for, and never held whole."""
+"""Long answers: sent in pieces or as a requested range, and never held in memory whole."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ RAW = os.urandom((1 << 20) + 7)
 def answered(
     asked: bytes = b"", *, most: int = 2**40
 ) -> tuple[int, dict[bytes, bytes], list[bytes]]:
-    """Send a long answer; give its status, headers and pieces."""
+    """Send a long answer; return its status, headers and pieces."""
     sent: list[Any] = []
     read: list[int] = []
 
@@ -36,7 +36,7 @@ def answered(
 
 
 def test_a_long_answer_comes_in_pieces() -> None:
-    """All of it, in order, with its length."""
+    """The pieces are complete, in order, and have the announced length."""
     status, headers, pieces = answered()
     assert (status, b"".join(pieces), len(pieces)) == (200, RAW, 5)
     assert headers[b"content-length"] == b"%d" % len(RAW)
@@ -44,8 +44,8 @@ def test_a_long_answer_comes_in_pieces() -> None:
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (5, 300_000), (1 << 20, 1 << 30), (9, 8)])
-def test_a_range_of_it_is_given(first: int, last: int) -> None:
-    """As RFC 9110 has it; one that is empty is refused."""
+def test_a_range_is_returned(first: int, last: int) -> None:
+    """Ranges follow RFC 9110; an empty one is refused."""
     asked = b"bytes=%d-%d" % (first, last)
     if first > last:
         with pytest.raises(Problem):
@@ -57,8 +57,8 @@ def test_a_range_of_it_is_given(first: int, last: int) -> None:
     assert headers[b"content-range"] == b"bytes %d-%d/%d" % (first, end - 1, len(RAW))
 
 
-def test_who_takes_few_bytes_asks_for_ranges() -> None:
-    """A gateway, which seals an answer whole, is given no more than it can seal."""
+def test_a_gateway_gets_ranges_only() -> None:
+    """A gateway seals answers whole, so it gets no more than it can seal."""
     with pytest.raises(Problem, match="request ranges"):
         answered(most=1 << 20)
     assert len(b"".join(answered(b"bytes=0-99999999", most=1000)[2])) == 1000

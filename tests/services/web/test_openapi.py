@@ -1,4 +1,4 @@
-"""The OpenAPI document of each service: every route is in it, with all that it takes and gives."""
+"""The OpenAPI document of each service: every route, with all its inputs and outputs."""
 
 import json
 from pathlib import Path
@@ -80,14 +80,14 @@ PARTS = {
 
 @pytest.fixture(params=ROLES)
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> App[Any]:
-    """The application of a role, without a socket."""
+    """Return the application of a role, without a socket."""
     local = Cluster(tmp_path, relay=True, witnesses=1)
     name = next(name for name in local.names if local.role(name) == request.param)
     return build(request.param, tmp_path / f"{name}.toml")
 
 
 def operations(app: App[Any]) -> dict[str, dict[str, Any]]:
-    """List what the document says of each route."""
+    """List the document's content for each route."""
     document = json.loads(json.dumps(app.document))
     return {
         f"{method.upper()} {path}": found
@@ -97,13 +97,13 @@ def operations(app: App[Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_every_route_is_in_the_document(app: App[Any]) -> None:
-    """What the application answers to and what the document lists is the same, and complete."""
+    """The application and the document have the same routes."""
     served = {f"{route.method} {route.template}" for route in app.routes}
     assert served == set(operations(app)) == EXPECTED[app.role] | COMMON
 
 
 def test_each_route_is_described_in_full(app: App[Any]) -> None:
-    """Each has a summary, a name, its parameters, and media types for all that goes in and out."""
+    """Each has a summary, a name, its parameters, and media types for every input and output."""
     found = operations(app)
     assert len({one["operationId"] for one in found.values()}) == len(found)
     statuses = {str(kind.status) for kind in KINDS.values()}
@@ -133,7 +133,7 @@ def test_each_route_is_described_in_full(app: App[Any]) -> None:
 
 
 def test_every_reference_leads_somewhere(app: App[Any]) -> None:
-    """No schema is named that is not there, and patterns are those of ECMAScript."""
+    """Every named schema exists, and patterns are valid in ECMAScript."""
     text = json.dumps(app.document)
     named = set(app.document["components"]["schemas"])
     assert "ProblemDocument" in named
@@ -145,7 +145,7 @@ def test_every_reference_leads_somewhere(app: App[Any]) -> None:
 
 @pytest.mark.parametrize("text", ["1e0", "1.0", "-0", "01", "%31%30%20", "true"])
 def test_a_number_has_one_spelling(text: str) -> None:
-    """SPEC section 19: a cache or a proxy never takes two addresses for different ones."""
+    """SPEC section 19: two spellings of an address cannot confuse a cache or a proxy."""
     route = next(one for one in PROOFS if one.path == "/proofs/inclusion")
     assert route.read({}, b"place=10&size=12&more=1e0") == {"place": 10, "size": 12}
     with pytest.raises(Problem):

@@ -1,4 +1,4 @@
-"""The doors: nobody keeps the others out by holding connections, or by asking too much."""
+"""Source limits: no source keeps others out by holding connections or by many requests."""
 
 import asyncio
 import contextlib
@@ -21,89 +21,89 @@ HALF_OPEN = 2_300
 
 
 class Caller:
-    """A connection as the doors see it."""
+    """A connection as the source limits see it."""
 
     def __init__(self, *, idle: bool = True) -> None:
         self.is_idle = idle
         self.is_away = False
 
     def reject(self) -> None:
-        """Note it."""
+        """Record the rejection."""
         self.is_away = True
 
 
-def doors(**more: object) -> SourceLimits:
-    """Make doors with settings."""
+def source_limits(**more: object) -> SourceLimits:
+    """Return source limits with these settings."""
     settings = {"name": "x", "connections": 6, "connections_each": 3, "requests_each": 2, **more}
     return SourceLimits(ProcessSettings(**settings), steady=lambda: 0.0)  # type: ignore[arg-type]
 
 
-def enter(door: SourceLimits, host: str, count: int, *, idle: bool = True) -> list[Caller]:
-    """Let so many connections of a host come."""
+def enter(limits: SourceLimits, host: str, count: int, *, idle: bool = True) -> list[Caller]:
+    """Open `count` connections from a host."""
     callers = [Caller(idle=idle) for _ in range(count)]
     for one in callers:
-        door.enter(one, host)
+        limits.enter(one, host)
     return callers
 
 
 def away(callers: list[Caller]) -> list[bool]:
-    """Tell who was turned away."""
+    """Return which callers were rejected."""
     return [one.is_away for one in callers]
 
 
 def test_the_oldest_idle_connection_of_a_source_goes() -> None:
-    """A source that holds too many loses those on which it asked nothing, the oldest first."""
-    door = doors()
-    assert away(enter(door, "192.0.2.1", 5)) == [True, True, False, False, False]
-    assert away(enter(door, "192.0.2.2", 3)) == [False] * 3
+    """A source with too many connections loses its idle ones, the oldest first."""
+    limits = source_limits()
+    assert away(enter(limits, "192.0.2.1", 5)) == [True, True, False, False, False]
+    assert away(enter(limits, "192.0.2.2", 3)) == [False] * 3
 
 
 def test_a_request_that_is_answered_is_not_dropped() -> None:
-    """Connections at work stay; the newcomer of the same source goes."""
-    door = doors()
-    busy = enter(door, "192.0.2.1", 3, idle=False)
-    assert away(enter(door, "192.0.2.1", 2)) == [True, True]
+    """Busy connections stay; a new one from the same source is rejected."""
+    limits = source_limits()
+    busy = enter(limits, "192.0.2.1", 3, idle=False)
+    assert away(enter(limits, "192.0.2.1", 2)) == [True, True]
     assert away(busy) == [False] * 3
     for one in busy:
-        door.leave(one)
-        door.leave(one)
-    assert away(enter(door, "192.0.2.1", 3)) == [False] * 3
+        limits.leave(one)
+        limits.leave(one)
+    assert away(enter(limits, "192.0.2.1", 3)) == [False] * 3
 
 
 def test_when_all_are_taken_the_largest_source_gives_way() -> None:
-    """Whoever has most makes room for a newcomer from elsewhere."""
-    door = doors()
-    many = enter(door, "192.0.2.1", 3)
-    enter(door, "192.0.2.2", 2)
-    enter(door, "192.0.2.3", 1)
-    assert away(enter(door, "192.0.2.4", 1)) == [False]
+    """The source with the most connections loses one to a newcomer from another source."""
+    limits = source_limits()
+    many = enter(limits, "192.0.2.1", 3)
+    enter(limits, "192.0.2.2", 2)
+    enter(limits, "192.0.2.3", 1)
+    assert away(enter(limits, "192.0.2.4", 1)) == [False]
     assert away(many) == [True, False, False]
 
 
 def test_a_source_is_an_address_or_a_network() -> None:
     """An IPv6 network of 64 bits is one source; an IPv4 address inside IPv6 is that address."""
-    door = doors()
-    first = enter(door, "2001:db8::1", 3)
-    enter(door, "2001:db8::2", 1)
+    limits = source_limits()
+    first = enter(limits, "2001:db8::1", 3)
+    enter(limits, "2001:db8::2", 1)
     assert away(first) == [True, False, False]
-    assert away(enter(door, "2001:db8:0:1::1", 1)) == [False]
-    door = doors()
-    mixed = enter(door, "192.0.2.1", 3)
-    enter(door, "::ffff:192.0.2.1", 1)
+    assert away(enter(limits, "2001:db8:0:1::1", 1)) == [False]
+    limits = source_limits()
+    mixed = enter(limits, "192.0.2.1", 3)
+    enter(limits, "::ffff:192.0.2.1", 1)
     assert away(mixed) == [True, False, False]
 
 
-def test_a_proxy_is_many_people() -> None:
-    """Its connections count in total only, and the header that it adds says who asks."""
-    door = doors(proxies=("192.0.2.0/24",), source_header="X-Forwarded-For")
-    assert away(enter(door, "192.0.2.1", 6)) == [False] * 6
+def test_a_proxy_stands_for_many_people() -> None:
+    """A proxy's connections count in total only; the header that it adds names the source."""
+    limits = source_limits(proxies=("192.0.2.0/24",), source_header="X-Forwarded-For")
+    assert away(enter(limits, "192.0.2.1", 6)) == [False] * 6
 
-    def ask(client: str, *told: bytes) -> None:
-        headers = [(b"x-forwarded-for", value) for value in told]
-        door.check({"client": (client, 1), "headers": headers, "path": "/rounds"})
+    def ask(client: str, *values: bytes) -> None:
+        headers = [(b"x-forwarded-for", value) for value in values]
+        limits.check({"client": (client, 1), "headers": headers, "path": "/rounds"})
 
     for _ in range(100):
-        ask("192.0.2.1")  # it tells nothing: nobody is limited
+        ask("192.0.2.1")  # without the header no source is limited
     for _ in range(20):
         ask("192.0.2.1", b"203.0.113.9, 198.51.100.1")
     with pytest.raises(Problem, match="network address"):
@@ -114,17 +114,17 @@ def test_a_proxy_is_many_people() -> None:
     with pytest.raises(Problem):
         ask("198.51.100.7", b"203.0.113.2")
     with pytest.raises(Misuse, match="proxies"):
-        doors(proxies=("somewhere",))
+        source_limits(proxies=("somewhere",))
 
 
 def test_requests_of_a_source_have_a_pace() -> None:
-    """Two per second, and twenty at once; others go on, and time brings more."""
+    """A source may send two requests a second and twenty at once; others are not slowed."""
     now = [0.0]
     settings = ProcessSettings(name="x", requests_each=2)
-    door = SourceLimits(settings, steady=lambda: now[0])
+    limits = SourceLimits(settings, steady=lambda: now[0])
 
     def ask(host: str, path: str = "/rounds") -> None:
-        door.check({"client": (host, 1), "headers": [], "path": path})
+        limits.check({"client": (host, 1), "headers": [], "path": path})
 
     for _ in range(20):
         ask("192.0.2.1")
@@ -143,25 +143,25 @@ def test_requests_of_a_source_have_a_pace() -> None:
             ask("192.0.2.3", GATEWAY_PATH)
     with pytest.raises(Problem):
         ask("192.0.2.3", GATEWAY_PATH)
-    door.check({"client": None, "headers": [], "path": "/rounds"})  # came through a gateway
+    limits.check({"client": None, "headers": [], "path": "/rounds"})  # came through a gateway
 
 
 @contextlib.contextmanager
 def watched(url: str) -> Iterator[list[int]]:
-    """Ask /healthz over and over, each time on a new connection; the answers' numbers."""
-    told: list[int] = []
+    """Request /healthz repeatedly, each time on a new connection; yield the status codes."""
+    statuses: list[int] = []
     end = threading.Event()
 
     def ask() -> None:
         while not end.is_set():
-            told.append(get(f"{url}/healthz").status_code)
+            statuses.append(get(f"{url}/healthz").status_code)
 
     watcher = threading.Thread(target=ask)
     watcher.start()
     try:
-        yield told
-        seen = len(told)
-        while len(told) < seen + 3:
+        yield statuses
+        seen = len(statuses)
+        while len(statuses) < seen + 3:
             end.wait(0.01)
     finally:
         end.set()
@@ -176,9 +176,9 @@ def connect(url: str, source: str) -> socket.socket:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Services with the doors of a real deployment, and a deadline that nobody waits for."""
+    """Services with the limits of a real deployment, and a deadline longer than any test."""
     real = {"connections_each": 200, "requests_each": 20, "deadline": 600.0}
-    with Cluster(tmp_path_factory.mktemp("doors"), extra={**QUICK, **real}) as cluster:
+    with Cluster(tmp_path_factory.mktemp("limits"), extra={**QUICK, **real}) as cluster:
         yield cluster
 
 
@@ -188,10 +188,10 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     "begin", [b"GET /rounds HT", b"POST /rounds HTTP/1.1\r\ncontent-length: 9\r\n\r\n"]
 )
 def test_half_sent_requests_keep_nobody_out(local: Cluster, source: str, begin: bytes) -> None:
-    """2,300 half-sent requests of one host: /healthz answers all the time, and a round goes on."""
+    """While one host holds 2,300 half-sent requests, /healthz answers and a round completes."""
     url, held = local.url("shuffler-1"), []
     try:
-        with watched(url) as told:
+        with watched(url) as statuses:
             for _ in range(HALF_OPEN):
                 one = connect(url, source)
                 held.append(one)
@@ -199,7 +199,7 @@ def test_half_sent_requests_keep_nobody_out(local: Cluster, source: str, begin: 
                     one.sendall(begin)
             name = f"half {source} {len(begin)}"
             asyncio.run(whole_round(local, name))
-        assert set(told) == {200}
+        assert set(statuses) == {200}
     finally:
         for one in held:
             one.close()
@@ -207,30 +207,30 @@ def test_half_sent_requests_keep_nobody_out(local: Cluster, source: str, begin: 
 
 @pytest.mark.service
 def test_an_endless_header_keeps_nobody_out(local: Cluster) -> None:
-    """43 MB of header on each of two connections are thrown away, and /healthz answers."""
+    """Two connections send 43 MB of header each: the bytes are discarded and /healthz answers."""
     url = local.url("shuffler-1")
 
-    def pour(told: list[bytes]) -> None:
+    def pour(answers: list[bytes]) -> None:
         with connect(url, STRANGER) as one, contextlib.suppress(OSError):
             one.sendall(b"GET /healthz HTTP/1.1\r\n")
             for _ in range(43):
                 one.sendall(b"x-filler: " + b"a" * (1 << 20))
-            told.append(one.recv(1 << 16))
+            answers.append(one.recv(1 << 16))
 
     answers: list[bytes] = []
-    with watched(url) as told:
+    with watched(url) as statuses:
         pourers = [threading.Thread(target=pour, args=(answers,)) for _ in range(2)]
         for one in pourers:
             one.start()
         for one in pourers:
             one.join()
-    assert set(told) == {200}
+    assert set(statuses) == {200}
     assert all(b" 431 " in answer for answer in answers if answer)
 
 
 @pytest.mark.service
-def test_who_asks_too_much_waits_alone(local: Cluster) -> None:
-    """Junk uploads beyond the pace of a source get 429; people from elsewhere take part."""
+def test_a_source_that_floods_delays_only_itself(local: Cluster) -> None:
+    """Junk uploads beyond a source's rate get 429, while people from other sources take part."""
     url = local.url("shuffler-1")
     where = f"/rounds/{'00' * 32}/uploads"
     head = f"POST {where} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n".encode()
@@ -251,7 +251,7 @@ def test_who_asks_too_much_waits_alone(local: Cluster) -> None:
 
 @pytest.mark.service
 def test_counts_for_everybody_are_coarse(local: Cluster) -> None:
-    """/metrics and exact counts are the operator's; everybody gets a power of two, now and then."""
+    """Only the operator reads /metrics and exact counts; others see a power of two."""
     headers = {"authorization": f"Bearer {local.token}"}
     for name in local.names:
         page = f"{local.url(name)}/metrics"

@@ -1,4 +1,4 @@
-"""A visit of one person to a small round, with peers that are objects in this process."""
+"""A session of one person in a small round, with peers that are objects in this process."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ BOARD = f"{SMALL.round.terms.board.url}/rounds/{SMALL.round.digest.hex()}"
 
 
 def logged(board: Board, small: SmallRound) -> bytes:
-    """Answer as the board does that is asked for a round's terms."""
+    """Return the board's answer to a request for the logged terms of a round."""
     record = board.record(small.round.digest)
     if record is None:
         raise Absent("nothing here")
@@ -39,10 +39,10 @@ class First(HttpClient):
         self.lose = False
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     async def get(self, url: str, *, most: int = 0) -> bytes:
-        """Give the offer, or the board's proof that it has the terms."""
+        """Return the offer, or the board's proof that it has the terms."""
         del most
         if url == f"{BOARD}/logged":
             return logged(self.board, self.small)
@@ -57,7 +57,7 @@ class First(HttpClient):
         headers: Mapping[str, str] | None = None,
         method: str = "POST",
     ) -> bytes:
-        """Take an upload; the answer may get lost."""
+        """Accept an upload; with `lose` set, its answer is lost."""
         assert (url, method) == (f"{URL}/uploads", "POST")
         self.sent.append(body)
         self.headers.append(headers or {})
@@ -70,14 +70,14 @@ class First(HttpClient):
 
 
 class AtBoard(First):
-    """A board that has no bulletin yet, shows one letter, and takes none."""
+    """A board that has no bulletin yet, shows one letter and refuses new ones."""
 
     letter = b""
     end = b""
     away = False
 
     async def get(self, url: str, *, most: int = 0) -> bytes:
-        """Give what the board has, the letters page by page, or the offer."""
+        """Return the board's documents, its letters page by page, or the offer."""
         what, board = url.rpartition("/")[2], self.board
         if self.end:
             board.publish(self.end, self.small.round)
@@ -112,6 +112,6 @@ class AtBoard(First):
         raise Refused("no letters today")
 
 
-def visit(path: Path, peers: First) -> Session:
-    """Begin a visit."""
+def open_session(path: Path, peers: First) -> Session:
+    """Open a session with the ticket at `path`."""
     return Session(URL, path=path, trusted=SMALL.roles.trusted, peers=peers)

@@ -1,4 +1,4 @@
-"""What every kind of blob store does, for the tests of each; and depots that are soon full."""
+"""Checks for every kind of blob store, and blob stores that soon run out of room."""
 
 from pathlib import Path
 from typing import Final
@@ -13,18 +13,18 @@ OTHER: Final = (b"d" * 32, "batch")
 
 
 MUCH = 600
-"""Bytes of a blob store per report of a large round, at most: docs/how-to/scale-out.md tells it."""
+"""Most bytes of a blob store per report of a large round, as in docs/how-to/scale-out.md."""
 
 
 def stored(folder: str) -> int:
-    """Add up what is in the depots of a folder."""
-    found = [path.stat().st_size for path in Path(folder).glob("*.blobs/*/*")]
-    assert found
-    return sum(found)
+    """Return the total size of the files in the blob stores under a folder."""
+    sizes = [path.stat().st_size for path in Path(folder).glob("*.blobs/*/*")]
+    assert sizes
+    return sum(sizes)
 
 
-def check_depot(blobs: BlobStore) -> None:
-    """Files are kept by round and key: what is put is there, in part or whole, and goes alone."""
+def check_blob_store(blobs: BlobStore) -> None:
+    """Check that files can be read whole or in part, and that one round is dropped alone."""
     assert blobs.rounds() == set() == blobs.names(ONE)
     blobs.put(ONE, "in-0", b"abcdef")
     blobs.put(ONE, "in-0", b"ABCDEF")
@@ -43,7 +43,7 @@ def check_depot(blobs: BlobStore) -> None:
 
 
 def leave_room(monkeypatch: pytest.MonkeyPatch, *, files: int) -> list[int]:
-    """Let depots take so many more files; the one number of the list can be raised."""
+    """Let blob stores accept `files` more files; a test raises the number in the list for more."""
     real, left = FolderBlobStore.put, [files]
 
     def put(self: FolderBlobStore, of: tuple[bytes, str], name: str, raw: bytes) -> None:
