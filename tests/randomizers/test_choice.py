@@ -104,7 +104,8 @@ def test_errors_are_told_in_the_users_units() -> None:
 def test_gradients_in_an_l1_ball_have_the_papers_error() -> None:
     """Six coordinates, l1 radius 0.1, unbiased, least MSE on the sphere: 0.115 at ε 4.11.
 
-    And 0.063, 0.0927, 0.0544 at 6.09, 4.75, 6.7 (the paper has 0.093 and 0.055 for the last two). A gradient's norm is small, so x = 0 is where it is measured.
+    And 0.063, 0.0927, 0.0544 at 6.09, 4.75, 6.7 (the paper has 0.093 and 0.055 for the last two). A
+    gradient's norm is small, so x = 0 is where it is measured.
     """
     ball = Ball(radius=0.1, p=1, dimension=6)
     for epsilon, expected in ((4.11, 0.115), (6.09, 0.063), (4.75, 0.0927), (6.7, 0.0544)):
