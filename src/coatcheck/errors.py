@@ -70,5 +70,5 @@ class Fenced(Error):
     """Another process now leads this database, so this process's write was rejected."""
 
 
-SHAPELESS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What building an object from untrusted JSON may raise, besides our own errors."""
+UNTRUSTED_DATA_ERRORS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""The built-in exceptions that building an object from untrusted JSON may raise."""

@@ -1,4 +1,4 @@
-"""Shufflers that cheat, with the server, against an honest one later in the cascade.
+"""Hostile shufflers that collude with the server against an honest one later in the cascade.
 
 Every attack runs with real seals. The honest shuffler gives the round up, or what it mixes has the
 honest crowd that was promised.
@@ -35,7 +35,7 @@ ROUNDS = {2: TWO, 3: THREE}
 
 
 def peeled(small: SmallRound, tickets: Sequence[Ticket], *, upto: int) -> list[list[list[bytes]]]:
-    """Open the layers of the shufflers before one, as they can: per group and person the items."""
+    """Peel the layers of the earlier shufflers; return the items per group and person."""
     groups: list[list[list[bytes]]] = [[], []]
     for ticket in tickets:
         upload = Upload.decode(ticket.upload, small.round)
@@ -61,7 +61,7 @@ def _is_trap(item: bytes, ticket: Ticket, hop: int, small: SmallRound) -> bool:
 
 
 def forged(small: SmallRound, group: int, hop: int) -> bytes:
-    """Make an item for a hop as anybody can: a good report of nobody."""
+    """Return an item for a hop as anyone can make it: a valid report of no person."""
     round_, keys = small.round, KeyPairs(small.suite, system().token(32))
     payload = PayloadFormat.between(SQUARE.low, SQUARE.high).encode((0, 0))
     text = encode_report(round_, group=group, contact=keys.contact_raw, payload=payload, note=b"")
@@ -87,14 +87,14 @@ def handed(small: SmallRound, items: Sequence[Sequence[bytes]], *, hop: int) -> 
 
 
 def honest(small: SmallRound, tickets: Sequence[Ticket], *, hop: int) -> Shuffler:
-    """Start the honest shuffler, with which everybody has registered."""
+    """Start the honest shuffler, with the traps of all people registered."""
     shuffler = small.shuffler(hop)
     small.upload(tickets, shuffler)
     return shuffler
 
 
 def given_up(shuffler: Shuffler, raw: bytes) -> bool:
-    """Hand a batch over: whether the round is given up and nothing left."""
+    """Send a batch; return whether the round is abandoned and its data deleted."""
     shuffler.accept(raw)
     try:
         shuffler.release()
@@ -108,8 +108,8 @@ PLACES = [(2, 1), (3, 1), (3, 2)]
 
 
 @pytest.mark.parametrize(("hops", "hop"), PLACES)
-def test_a_victim_among_forgeries_is_given_up(hops: int, hop: int) -> None:
-    """The n - 1 attack: one person's items, and as many forged ones as there were people."""
+def test_a_victim_among_forgeries_is_abandoned(hops: int, hop: int) -> None:
+    """The n - 1 attack: one person's items among as many forged ones as there were people."""
     small, tickets = ROUNDS[hops], CROWDS[hops]
     real = peeled(small, tickets, upto=hop)
     items = [
@@ -121,8 +121,8 @@ def test_a_victim_among_forgeries_is_given_up(hops: int, hop: int) -> None:
 
 
 @pytest.mark.parametrize(("hops", "hop"), PLACES)
-def test_everybodys_items_go_through(hops: int, hop: int) -> None:
-    """The same batch with nothing replaced is mixed: the tests above could fail."""
+def test_an_honest_batch_goes_through(hops: int, hop: int) -> None:
+    """The same batch with nothing replaced is mixed, so the tests above can fail."""
     small, tickets = ROUNDS[hops], CROWDS[hops]
     real = peeled(small, tickets, upto=hop)
     items = [[one for person in people for one in person] for people in real]
@@ -134,7 +134,7 @@ def test_everybodys_items_go_through(hops: int, hop: int) -> None:
 
 
 @pytest.mark.parametrize("kept", ["first", "second", "random"])
-def test_half_of_everybodys_items_are_too_few(kept: str) -> None:
+def test_half_of_all_items_are_too_few(kept: str) -> None:
     """Passing on one of two places of each person loses half of the traps."""
     small = SmallRound(minimum=PEOPLE - slack(0, TWO.round.terms.trap_delta), shufflers=2)
     tickets = small.crowd(PEOPLE)
@@ -153,7 +153,7 @@ def test_half_of_everybodys_items_are_too_few(kept: str) -> None:
     assert given_up(shuffler, handed(small, items, hop=1))
 
 
-def test_other_groups_people_are_no_crowd() -> None:
+def test_people_of_another_group_are_no_crowd() -> None:
     """A victim alone in a group stays alone, whatever crowd the other group has."""
     small, tickets = TWO, CROWDS[2]
     real = peeled(small, tickets, upto=1)
@@ -164,7 +164,7 @@ def test_other_groups_people_are_no_crowd() -> None:
 
 @pytest.mark.parametrize("at", [0, 31, 32, -1], ids=["share", "its top bit", "text", "tag"])
 def test_altered_items_do_not_open(at: int) -> None:
-    """Changed outer bytes are no second item: the seal is bound to all of them."""
+    """Changed outer bytes make no second item: the seal binds all of them."""
     small, tickets = TWO, CROWDS[2]
     real = peeled(small, tickets, upto=1)
 
@@ -183,8 +183,8 @@ def test_altered_items_do_not_open(at: int) -> None:
     assert [(tally.dropped[0], tally.traps) for tally in tallies] == [(2, PEOPLE)] * 2
 
 
-def test_a_trap_that_comes_often_counts_once() -> None:
-    """Copies of a person's items make no crowd of one."""
+def test_a_repeated_trap_counts_once() -> None:
+    """Copies of a person's items make no crowd."""
     small, tickets = TWO, CROWDS[2]
     real = peeled(small, tickets, upto=1)
     items = [list(people[0]) * PEOPLE for people in real]
@@ -192,7 +192,7 @@ def test_a_trap_that_comes_often_counts_once() -> None:
 
 
 def test_items_of_another_round_do_not_open() -> None:
-    """A crowd of an earlier round with the same keys is none in this one."""
+    """A crowd of an earlier round with the same keys does not count in this one."""
     small, tickets = TWO, CROWDS[2]
     before = SmallRound(minimum=3, shufflers=2, name="before")
     assert before.roles.shufflers[1].contact_raw == small.roles.shufflers[1].contact_raw
@@ -209,7 +209,7 @@ def test_items_of_another_round_do_not_open() -> None:
 
 
 def test_there_is_one_batch_and_nothing_is_registered_after_it() -> None:
-    """A second try, and registrations that come when the batch is known, are refused."""
+    """A second batch is refused, and so are registrations after the batch is known."""
     small, tickets = TWO, CROWDS[2]
     real = peeled(small, tickets, upto=1)
     whole = [[one for person in people for one in person] for people in real]
@@ -224,7 +224,7 @@ def test_there_is_one_batch_and_nothing_is_registered_after_it() -> None:
 
 
 def test_made_up_registrations_without_traps_raise_the_bar() -> None:
-    """Whoever registers and sends nothing makes the count stricter, and cannot hide a loss."""
+    """Registrations without traps make the count stricter and cannot hide a loss."""
     small, tickets = TWO, CROWDS[2]
     whole = [[one for p in people for one in p] for people in peeled(small, tickets, upto=1)]
     delta = small.round.terms.trap_delta
@@ -235,7 +235,7 @@ def test_made_up_registrations_without_traps_raise_the_bar() -> None:
 
 
 def test_roots_of_every_hop_stand_on_the_board() -> None:
-    """Each batch carries the roots before it on, and the heading has all of them."""
+    """Each batch carries the earlier roots, and the heading has all of them."""
     small, tickets = THREE, CROWDS[3]
     raws, raw = [], b""
     for hop in range(3):
@@ -255,8 +255,8 @@ def test_roots_of_every_hop_stand_on_the_board() -> None:
         third.accept(changed.encode())
 
 
-def test_receipts_of_registrations_are_checked_and_kept() -> None:
-    """Each later shuffler signs for its own trap; a crash keeps what was signed."""
+def test_receipts_of_registrations_are_verified_and_stored() -> None:
+    """Each later shuffler signs for its own trap; a crash keeps the signed receipts."""
     small, tickets = THREE, CROWDS[3]
     ticket = tickets[0]
     first, second = (
@@ -274,7 +274,7 @@ def test_receipts_of_registrations_are_checked_and_kept() -> None:
 
 
 def test_the_chance_of_a_miscount_comes_off_the_promise() -> None:
-    """ε is computed with the rest of δ, all of δ is promised, and the words say it."""
+    """ε is computed with the rest of δ, all of δ is promised, and the text says so."""
     small = SmallRound(minimum=50, shufflers=2)
     guarantee, promise = small.invitations[0].guarantee, small.round.terms.groups[0].promise
     assert (guarantee.delta, guarantee.traps) == (promise.delta, 0.3)
@@ -299,14 +299,14 @@ def test_the_chance_of_a_miscount_comes_off_the_promise() -> None:
 
 @pytest.mark.parametrize(("hops", "chance"), [(1, 1e-9), (2, 0.0), (2, 0.4), (2, 0.5), (2, -1e-9)])
 def test_trap_delta_is_a_part_of_delta_in_a_cascade_only(hops: int, chance: float) -> None:
-    """Terms with another are malformed."""
+    """Terms with any other `trap_delta` are malformed."""
     terms = SmallRound(shufflers=hops).round.terms
     with pytest.raises(Malformed, match=r"trap_delta|do not decode"):
         read_terms(write_terms(structs.replace(terms, trap_delta=chance)))
 
 
 def test_a_ledger_counts_a_miscount_as_a_report_seen_alone(tmp_path: Path) -> None:
-    """The chance is spent where far tails are; one that is too large leaves the local ε."""
+    """The chance is added where the tails are; one that is too large leaves the local ε."""
     told = amplify(SQUARE.law, crowd=5000, delta=1e-6)
     spent = []
     for chance in (0.0, 1e-9, 1e-5):
@@ -319,7 +319,7 @@ def test_a_ledger_counts_a_miscount_as_a_report_seen_alone(tmp_path: Path) -> No
 
 
 def test_a_first_shuffler_waits_for_the_spare_people() -> None:
-    """With the minimum alone a later one could not go on, so the first does not close."""
+    """With the minimum alone a later shuffler could not go on, so the first does not close."""
     small = SmallRound(minimum=3, shufflers=2)
     spare = slack(0, small.round.terms.trap_delta)
     first = small.shuffler(0)
@@ -332,11 +332,11 @@ def test_a_first_shuffler_waits_for_the_spare_people() -> None:
 
 
 def test_a_person_can_send_reports_in_place_of_traps_and_is_counted_for_it() -> None:
-    """Two reports by one person show as a lost trap, and make nobody's crowd smaller."""
+    """Two reports by one person show as a lost trap and reduce no other person's crowd."""
     small, tickets = TWO, CROWDS[2]
     name = system().token(16)
     two = b"".join(
-        seal_layers(forged_report(small), small.round, group=0, name=name) for _ in range(2)
+        seal_layers(forged_report(small), small.round, group=0, upload_id=name) for _ in range(2)
     )
     cheat = Upload(0, small.round.digest, name, two).encode(small.round)
     first = small.shuffler(0)
@@ -349,5 +349,5 @@ def test_a_person_can_send_reports_in_place_of_traps_and_is_counted_for_it() -> 
 
 
 def forged_report(small: SmallRound) -> bytes:
-    """Seal a good report of nobody to the server."""
+    """Seal a valid report of no person to the server."""
     return forged(small, 0, len(small.round.terms.shufflers))

@@ -1,4 +1,4 @@
-"""What a round must forget is nowhere in a database's folder: no log, page or index has it."""
+"""Data that a round must delete is nowhere in a database's folder: no log, page or index."""
 
 import os
 import secrets
@@ -30,7 +30,7 @@ SIGNED = b"the signed terms, which everybody may read" * 3
 
 @pytest.fixture
 def disk(database: Postgres | None, tmp_path: Path) -> Disk:
-    """An empty database of each kind on a disk."""
+    """Provide an empty database of each kind on disk."""
     keys = tmp_path / "keys"
     if database is None:
         folder = tmp_path / "database"
@@ -41,7 +41,7 @@ def disk(database: Postgres | None, tmp_path: Path) -> Disk:
 
 @pytest.fixture
 def store(disk: Disk) -> Iterator[ShufflerStore]:
-    """A shuffler's store with one open round, led with token 1."""
+    """Provide a shuffler's store with one open round, led with token 1."""
     opened = ShufflerStore(disk.url, disk.keys)
     assert opened.lead("me", seconds=60) == 1
     opened.begin(ShufflerRound(DIGEST, "example", SIGNED), fence=1)
@@ -50,26 +50,26 @@ def store(disk: Disk) -> Iterator[ShufflerStore]:
 
 
 def uploads(count: int = 40) -> list[Upload]:
-    """Make uploads with random ids, bodies and tokens."""
+    """Return uploads with random ids, bodies and tokens."""
     draw = secrets.token_bytes
     return [Upload(n % 2, DIGEST, draw(16), draw(220), draw(32)) for n in range(count)]
 
 
 def parts(given: list[Upload]) -> list[bytes]:
-    """List what nobody may find of uploads; of a body its beginning and its end."""
+    """List the parts of uploads that must not be found; of a body its beginning and its end."""
     tokens = [one.token for one in given if one.token]
     bodies = [piece for one in given for piece in (one.body[:24], one.body[-24:])]
     return [*(one.id for one in given), *bodies, *tokens]
 
 
 def test_a_search_finds_what_is_there(store: ShufflerStore, disk: Disk) -> None:
-    """The search of these tests sees both databases' files: public things are found."""
+    """The search of these tests reads both databases' files: public data is found."""
     assert store.rounds()
     assert disk.found(SIGNED, secrets.token_bytes(16)) == [SIGNED]
 
 
 def test_nothing_is_in_the_clear_while_a_round_is_open(store: ShufflerStore, disk: Disk) -> None:
-    """Whoever copies the database without the folder of keys learns ids and bodies at no time."""
+    """A copy of the database without the folder of keys reveals no ids or bodies at any time."""
     given = uploads()
     assert store.put(given) == [Verdict.NEW] * 40
     # Refused ones leave their bytes in the log of some databases too.
@@ -82,8 +82,8 @@ def test_nothing_is_in_the_clear_while_a_round_is_open(store: ShufflerStore, dis
 
 
 @pytest.mark.parametrize("move", ["release", "abandon", "expire"])
-def test_a_round_that_is_over_is_forgotten(store: ShufflerStore, disk: Disk, move: str) -> None:
-    """Afterwards nothing is found, and whoever had copied the database cannot read the copy."""
+def test_a_finished_round_is_deleted(store: ShufflerStore, disk: Disk, move: str) -> None:
+    """Afterwards nothing is found, and an earlier copy of the database cannot be decrypted."""
     given = uploads()
     store.put(given)
     secret, batch = store.secret(DIGEST), secrets.token_bytes(4000)
@@ -101,8 +101,8 @@ def test_a_round_that_is_over_is_forgotten(store: ShufflerStore, disk: Disk, mov
         assert disk.found(batch[:24]) == []
 
 
-def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, disk: Disk) -> None:
-    """A later shuffler keeps the batch of the one before under the round's key."""
+def test_a_received_batch_is_deleted_with_its_round(store: ShufflerStore, disk: Disk) -> None:
+    """A later shuffler stores the batch of the one before under the round's key."""
     batch = secrets.token_bytes(4000)
     part, mixed = secrets.token_bytes(4000), secrets.token_bytes(4000)
     assert store.accept(DIGEST, batch, fence=1, whole=False)
@@ -121,10 +121,10 @@ def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, dis
     assert (disk.key_files(), disk.blob_files()) == ([], [])
 
 
-def test_millions_of_uploads_go_some_at_a_time(
+def test_millions_of_uploads_are_deleted_in_pieces(
     store: ShufflerStore, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No transaction deletes a whole crowd; what a crash leaves of it the next leader deletes."""
+    """No transaction deletes a whole crowd; after a crash the next leader deletes the rest."""
     monkeypatch.setattr(shuffler_store, "_AT_ONCE", 50)
     given = uploads(400)
     assert set(store.put(given)) == {Verdict.NEW}
@@ -154,8 +154,8 @@ def test_millions_of_uploads_go_some_at_a_time(
     other.close()
 
 
-def test_files_without_a_key_are_cleared(store: ShufflerStore, disk: Disk) -> None:
-    """A crash between key and files, a lost key, a late writer: what nobody can open goes."""
+def test_files_without_a_key_are_deleted(store: ShufflerStore, disk: Disk) -> None:
+    """After a crash, a lost key or a late writer, files that no key opens are deleted."""
     store.files(DIGEST).put("in-0", b"bytes")
     store.clear()
     assert disk.blob_files() == ["in-0"]
@@ -172,10 +172,8 @@ def test_files_without_a_key_are_cleared(store: ShufflerStore, disk: Disk) -> No
     assert disk.blob_files() == []
 
 
-def test_a_batch_in_the_making_goes_when_the_round_reopens(
-    store: ShufflerStore, disk: Disk
-) -> None:
-    """Its key may be there while the round is closed, and at no other time before the release."""
+def test_an_unfinished_batch_goes_when_the_round_reopens(store: ShufflerStore, disk: Disk) -> None:
+    """Its key may exist while the round is closed, and at no other time before the release."""
     with pytest.raises(Refused):
         store.prepare(DIGEST, "release", fence=1)
     store.move(DIGEST, "close", fence=1)
@@ -187,7 +185,7 @@ def test_a_batch_in_the_making_goes_when_the_round_reopens(
     assert disk.key_files() == [".round"]
 
 
-def test_a_server_forgets_the_batch_when_it_has_answered(disk: Disk) -> None:
+def test_a_server_deletes_the_batch_when_it_has_answered(disk: Disk) -> None:
     """The batch is under a key that is destroyed with the answer; the bulletin is public."""
     store = ServerStore(disk.url, disk.keys)
     store.lead("me", seconds=60)
@@ -255,8 +253,8 @@ def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, pl
     assert disk.found(*parts(given), secret) == []
 
 
-def test_a_start_destroys_what_no_round_needs(store: ShufflerStore, disk: Disk) -> None:
-    """Keys of unknown rounds and of the wrong phase go; a round without its key is told."""
+def test_a_start_destroys_unneeded_keys(store: ShufflerStore, disk: Disk) -> None:
+    """Keys of unknown rounds and of wrong phases go; a round without its key is reported."""
     for digest, use in ((OTHER, "round"), (DIGEST, "batch")):
         store.round_keys.make(digest, use)
     assert store.sweep(fence=1) == set()
@@ -267,7 +265,7 @@ def test_a_start_destroys_what_no_round_needs(store: ShufflerStore, disk: Disk) 
 
 
 def test_a_restored_backup_cannot_be_read(tmp_path: Path) -> None:
-    """A copy made while the round was open holds rows, and nobody can open them."""
+    """A copy from when the round was open has rows that no key opens."""
     file, copy, keys = tmp_path / "store.db", tmp_path / "copy.db", tmp_path / "keys"
     store = ShufflerStore(f"sqlite:{file}", keys)
     store.lead("me", seconds=60)
@@ -293,7 +291,7 @@ def test_a_restored_backup_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_row_that_was_changed_counts_as_one_that_does_not_open(store: ShufflerStore) -> None:
-    """Two bundles that changed places in the database are no bundles any more."""
+    """Two upload rows that swapped places in the database do not open."""
     for one in uploads(4):
         store.put([one] if one.group == 0 else [])
     with store.database.transaction() as session:
@@ -320,8 +318,8 @@ def test_keys_are_files_for_their_owner_alone(tmp_path: Path) -> None:
         ShufflerStore(f"sqlite:{tmp_path / 'store.db'}")
 
 
-def test_a_key_that_cannot_be_kept_or_removed_is_told(tmp_path: Path) -> None:
-    """What a disk does not do is tried again later; nothing is stored without its key."""
+def test_a_key_that_cannot_be_stored_or_removed_is_reported(tmp_path: Path) -> None:
+    """Failed disk operations are retried later; nothing is stored without its key."""
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Misuse, match="cannot make"):
         ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "file")
@@ -337,8 +335,8 @@ def test_a_key_that_cannot_be_kept_or_removed_is_told(tmp_path: Path) -> None:
     round_keys.destroy(OTHER, "round")  # not there: nothing to do
 
 
-def test_a_folder_that_is_away_has_not_lost_its_keys(tmp_path: Path) -> None:
-    """Nothing is given up while it is not mounted, and no key counts as destroyed."""
+def test_an_absent_folder_has_not_lost_its_keys(tmp_path: Path) -> None:
+    """While it is not mounted no round is abandoned, and no key counts as destroyed."""
     folder, aside = tmp_path / "keys", tmp_path / "aside"
     store = ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", folder)
     assert store.lead("me", seconds=600) == 1
@@ -364,7 +362,7 @@ def test_a_folder_that_is_away_has_not_lost_its_keys(tmp_path: Path) -> None:
 
 
 def test_a_round_key_hides_and_binds() -> None:
-    """Names differ by key and kind; what is sealed opens at its own place alone."""
+    """Names differ by key and type; sealed data opens only at its own place."""
     key, other = RoundKey(os.urandom(32)), RoundKey(os.urandom(32))
     names = {key.name(b"id", kind="upload"), key.name(b"id", kind="token")}
     assert len(names | {other.name(b"id", kind="upload")}) == 3

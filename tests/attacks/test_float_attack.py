@@ -1,4 +1,4 @@
-"""The bit-exact attack: it reads the value out of float noise, and learns nothing from ours.
+"""The bit-exact attack: float noise reveals the value, and our lattice noise does not.
 
 research: y = x + uniform(-a, a) in float64 is fl(x + fl(-a + fl(2a k 2^-53))). Whoever sees y can
 count, for a candidate x, the k near the expected one that give y bit for bit; many candidates
@@ -94,7 +94,7 @@ def test_the_attack_wins_against_floats_and_not_against_the_lattice(
 
 
 def test_the_attack_excludes_inputs_with_certainty() -> None:
-    """A good share of float reports is impossible from a neighbor 1e-7 away: no ε at all."""
+    """Many float reports are impossible from a neighbour 1e-7 away: they keep no ε at all."""
     ours = MinkowskiResponse(domain=SQUARE, epsilon=3.0, radius=0.6, decode="raw")
     here, there = (np.array(x) for x in NEAR_TWINS)
     naive = naive_report(np.tile(here, (TRIALS, 1)), ours.radius, ours.mixing, seed=4)

@@ -1,4 +1,4 @@
-"""Hostile and broken requests against running services: a clear refusal, and nobody else harmed."""
+"""Hostile and broken requests against running services: clear errors, and others are served."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ DEADLINE = 2.0
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Running services whose deadline is short."""
+    """Provide running services with a short deadline."""
     folder = tmp_path_factory.mktemp("hostile")
     with Cluster(folder, extra={**QUICK, "deadline": DEADLINE, "connections": 600}) as local:
         yield local
@@ -53,13 +53,13 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def url(local: Cluster) -> str:
-    """A round that stays open."""
+    """Provide a round that stays open."""
     return local.open_round(draft("long"), closes=3000, expires=6000)
 
 
 @pytest.fixture(scope="module")
 def ticket(local: Cluster, url: str) -> Ticket:
-    """A ticket whose report nobody has sent yet."""
+    """Provide a ticket whose report is not sent yet."""
     session = Session(url, path=local.folder / "unsent", trusted=local.trusted)
 
     async def made() -> Ticket:
@@ -71,7 +71,7 @@ def ticket(local: Cluster, url: str) -> Ticket:
 
 
 def problem(answer: httpx2.Response) -> str:
-    """Check that an answer is one of our problems, and give its name."""
+    """Check that an answer is one of our problems, and return its name."""
     assert answer.headers["content-type"] == "application/problem+json"
     found = answer.json()
     name: str = found["type"].rpartition("/")[2]
@@ -87,7 +87,7 @@ def address(url: str) -> tuple[str, int]:
 
 
 def test_every_length_is_refused_but_one(url: str, ticket: Ticket) -> None:
-    """From nothing to twice the size, only the exact size is taken; each answer is a problem."""
+    """From nothing to twice the size, only the exact size passes; each refusal is a problem."""
     size = len(ticket.upload)
     stuff = ticket.upload + os.urandom(size)
     with httpx2.Client(timeout=PATIENCE) as http:
@@ -111,7 +111,7 @@ def test_the_same_bytes_get_a_receipt_again(url: str, ticket: Ticket) -> None:
 
 
 def test_a_large_body_is_refused_before_it_is_read(url: str, local: Cluster) -> None:
-    """100 MB, announced or in chunks, are refused at once and take no memory."""
+    """100 MB, announced or chunked, are refused at once and use no memory."""
     pid = local.processes["shuffler-1"].pid
     before = _memory(pid)
     path = "/" + url.partition("//")[2].partition("/")[2] + "/uploads"
@@ -160,7 +160,7 @@ def _memory(pid: int) -> int:
 
 
 def test_slow_and_half_sent_requests_harm_nobody(url: str, local: Cluster) -> None:
-    """300 half-sent requests are ended by the deadline, and people are served meanwhile."""
+    """The deadline ends 300 half-sent requests, and people are served meanwhile."""
     host = address(url)
     path = "/" + url.partition("//")[2].partition("/")[2] + "/uploads"
     halves = [
@@ -197,8 +197,8 @@ def test_slow_and_half_sent_requests_harm_nobody(url: str, local: Cluster) -> No
         raw.close()
 
 
-def test_too_many_connections_are_told(tmp_path: Path) -> None:
-    """Beyond its cap a service answers 429 and closes, and goes on when some have left."""
+def test_too_many_connections_are_refused(tmp_path: Path) -> None:
+    """Above its limit a service answers 429 and closes, and goes on once some have left."""
     with Cluster(tmp_path, extra={**QUICK, "connections": 20}) as local:
         board = local.url("board")
         held = [socket.create_connection(address(board)) for _ in range(40)]
@@ -212,7 +212,7 @@ def test_too_many_connections_are_told(tmp_path: Path) -> None:
         until(lambda: get(f"{board}/healthz").status_code == 200)
 
 
-def test_what_is_not_there_is_told(local: Cluster, url: str) -> None:
+def test_wrong_requests_get_their_problem(local: Cluster, url: str) -> None:
     """Wrong addresses, methods, tokens and documents each get their problem."""
     shuffler, server, board = (local.url(name) for name in local.names)
     nowhere = f"{shuffler}/rounds/{'0' * 64}"
@@ -246,7 +246,7 @@ def test_what_is_not_there_is_told(local: Cluster, url: str) -> None:
 
 
 def test_terms_of_a_stranger_are_not_signed(local: Cluster, url: str) -> None:
-    """A shuffler signs for servers it knows, and one version a name."""
+    """A shuffler signs for servers it trusts, and one version per name."""
     offer = get(url).json()["signed"]
     strange = json.loads(offer["document"])
     strange["server"]["verifying"] = strange["board"]["verifying"]
@@ -260,7 +260,7 @@ def test_terms_of_a_stranger_are_not_signed(local: Cluster, url: str) -> None:
     assert problem(post(f"{shuffler}/rounds", json=forged)) == "forbidden"
 
 
-def test_nothing_of_anybody_is_written_down(local: Cluster, url: str, ticket: Ticket) -> None:
+def test_nothing_about_a_person_is_written_down(local: Cluster, url: str, ticket: Ticket) -> None:
     """Logs and metrics hold no id, key, address, token or network address of a person."""
     asyncio.run(whole_round(local, "written"))
     post(f"{url}/uploads", content=b"garbage")
@@ -284,7 +284,7 @@ def test_nothing_of_anybody_is_written_down(local: Cluster, url: str, ticket: Ti
 
 @schemathesis.serializer("message/ohttp-req")
 def sealed(_: object, value: object) -> bytes:
-    """Send whatever was made up for a gateway as the bytes that it is."""
+    """Send made-up bytes to a gateway unchanged."""
     data = getattr(value, "data", value)
     return data if isinstance(data, bytes) else str(data).encode()
 

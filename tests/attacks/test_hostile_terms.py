@@ -1,4 +1,4 @@
-"""Terms whose mechanism or task is not what it should be: refused in words, never by accident."""
+"""Terms with a wrong mechanism or task: refused with a clear error, without accidents."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ SMALL = SmallRound()
 
 
 def look(change: Callable[[dict[str, Any]], object]) -> Invitation:
-    """Examine terms that everybody signed with a change."""
+    """Examine terms that all parties signed with a change."""
     plain = json.loads(SMALL.round.document)
     change(plain)
     document, roles = json.dumps(plain).encode(), SMALL.roles
@@ -33,7 +33,7 @@ JUNK: list[Any] = [None, True, -1, 0, 2.5, 1e308, 10**18, "x", [], [1], [[]], {}
 
 
 def places(plain: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """List the path of everything inside a JSON value."""
+    """List the path of every value inside a JSON value."""
     inner = plain.items() if isinstance(plain, dict) else enumerate(plain)
     found = []
     for step, value in inner:
@@ -44,7 +44,7 @@ def places(plain: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def put(plain: Any, path: tuple[Any, ...], value: object) -> None:
-    """Set what lies at a path."""
+    """Set the value at a path."""
     for step in path[:-1]:
         plain = plain[step]
     plain[path[-1]] = value
@@ -56,17 +56,17 @@ def put_in_mechanism(terms: dict[str, Any], path: tuple[Any, ...], value: object
 
 
 @pytest.mark.parametrize("path", places(SQUARE.params()), ids=str)
-def test_malformed_mechanisms_are_refused_in_words(path: tuple[Any, ...]) -> None:
-    """Whatever stands in a mechanism's parameters, the client accepts or refuses, no more."""
+def test_malformed_mechanisms_are_refused_with_an_error(path: tuple[Any, ...]) -> None:
+    """With any values in a mechanism's parameters, the client accepts or refuses."""
     for junk in JUNK:
         with contextlib.suppress(Refused):
             made = look(partial(put_in_mechanism, path=path, value=junk))
-            assert made.randomizer.params() == made.of.randomizer
+            assert made.randomizer.params() == made.group_terms.randomizer
 
 
 @pytest.mark.parametrize("name", ["least-cost-matching", "neighbours", "learning", "echo"])
-def test_malformed_tasks_are_refused_in_words(name: str) -> None:
-    """Terms that reckon with corrupted people need a task whose exposure can be told."""
+def test_malformed_tasks_are_refused_with_an_error(name: str) -> None:
+    """Terms with corrupted people need a task that states its exposure."""
     needed: dict[str, dict[str, Any]] = {
         "neighbours": {"radius": 1.0},
         "learning": {"dimension": 2},
@@ -85,7 +85,7 @@ def test_malformed_tasks_are_refused_in_words(name: str) -> None:
 
 
 def test_incomplete_parameters_are_refused() -> None:
-    """A mechanism or a domain that leaves a parameter to a default is not the one signed for."""
+    """A mechanism or domain that leaves a parameter to a default is refused."""
     for path in places(SQUARE.params()):
         if isinstance(path[-1], str):
             with pytest.raises(Refused, match="cannot use a mechanism"):
@@ -93,7 +93,7 @@ def test_incomplete_parameters_are_refused() -> None:
 
 
 def drop(terms: dict[str, Any], path: tuple[Any, ...]) -> None:
-    """Take away a parameter of the riders' mechanism."""
+    """Remove a parameter of the riders' mechanism."""
     plain = terms["groups"][0]["randomizer"]
     for step in path[:-1]:
         plain = plain[step]
@@ -112,7 +112,7 @@ def drop(terms: dict[str, Any], path: tuple[Any, ...]) -> None:
 def test_bad_codebooks_are_refused_before_any_work(
     points: list[list[int]], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Points that repeat, leave the lattice or are too many: no coin and no law is computed."""
+    """Points that repeat, leave the lattice or are too many cost no randomness and no law."""
     domain = Box((0.0, 0.0), (1.0, 1.0), steps=8)
     good = CodebookResponse(domain=domain, epsilon=1.0, points=((0, 0), (1, 1))).params()
     monkeypatch.setattr(CodebookResponse, "heads", property(lambda _: pytest.fail("computed")))

@@ -1,4 +1,4 @@
-"""One bad round, or one key that is gone, costs itself only: the other rounds go on."""
+"""A bad round or a missing key affects only itself: the other rounds go on."""
 
 import asyncio
 import logging
@@ -26,21 +26,21 @@ from support.shufflers import LoneShuffler, lone_shuffler
 
 
 def strange(lone: LoneShuffler) -> bytes:
-    """Make terms that name another sealing key than the shuffler's."""
+    """Return terms that name another sealing key than the shuffler's."""
     make_keys(lone.folder / "other", name="other")
     other = read_keys(lone.folder / "other.key")
     return lone.terms(lone.folder, 3, name="strange", other=other)
 
 
 def again(lone: LoneShuffler, *keys: str) -> ShufflerService:
-    """Start the shuffler once more on its store, with these key files."""
+    """Restart the shuffler on its store, with these key files."""
     service = ShufflerService(lone.service.settings, lone.service.store)
     service.keyring = Keyring([lone.folder / key for key in keys])
     return service
 
 
 def test_terms_with_another_sealing_key_are_not_stored(tmp_path: Path) -> None:
-    """They are neither signed nor opened, and the store does not have them."""
+    """They are neither signed nor opened nor stored."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -60,7 +60,7 @@ def test_terms_with_another_sealing_key_are_not_stored(tmp_path: Path) -> None:
 def test_a_bad_round_in_the_store_stops_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What an earlier version let in is left out, told once by kind and line, and people by 503."""
+    """A bad round of an earlier version is left out, logged once, and answered with 503."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -107,7 +107,7 @@ def test_a_key_goes_when_its_rounds_are_over(tmp_path: Path) -> None:
 
 
 def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
-    """A live round without its key is told as such; the shuffler leads all the same."""
+    """A live round without its key is reported; the shuffler leads all the same."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -129,7 +129,7 @@ def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
 
 
 def test_the_service_holds_no_secret_of_the_order(tmp_path: Path) -> None:
-    """Only the worker that releases reads it; what checks uploads never has it."""
+    """Only the worker that releases reads it; the process that checks uploads never does."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -140,10 +140,10 @@ def test_the_service_holds_no_secret_of_the_order(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-def test_a_round_whose_key_is_gone_is_given_up(
+def test_a_round_whose_key_is_gone_is_abandoned(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody can open its uploads any more, so it ends with a sentence and waits for nothing."""
+    """No key opens its uploads any more, so it ends at once with an error."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -159,8 +159,8 @@ def test_a_round_whose_key_is_gone_is_given_up(
     assert "its key in the folder of round keys is gone" in caplog.text
 
 
-def test_a_batch_whose_key_is_gone_is_given_up(tmp_path: Path) -> None:
-    """A released round waits for nobody once its batch cannot be read."""
+def test_a_batch_whose_key_is_gone_is_abandoned(tmp_path: Path) -> None:
+    """A released round ends at once when its batch cannot be decrypted."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -175,7 +175,7 @@ def test_a_batch_whose_key_is_gone_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_key_that_could_not_be_removed_is_removed_later(tmp_path: Path) -> None:
-    """A move is done when it is stored; the key is looked after until it is gone too."""
+    """A transition is done when it is stored; removing the key is retried until it is gone."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
@@ -202,8 +202,8 @@ def test_a_key_that_could_not_be_removed_is_removed_later(tmp_path: Path) -> Non
     asyncio.run(whole())
 
 
-def test_renewal_outlives_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) -> None:
-    """An unforeseen error while reading the store is logged without its message, and retried."""
+def test_renewal_survives_unforeseen_errors(caplog: pytest.LogCaptureFixture) -> None:
+    """An error while reading the store is logged without its message, and retried."""
     tries = []
 
     async def gained() -> None:
@@ -225,7 +225,7 @@ def test_renewal_outlives_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) 
 
 
 def test_the_lease_is_renewed_while_every_thread_waits_for_a_blob_store() -> None:
-    """Depots that are slow or away take the threads that all share, not the lead."""
+    """Slow blob stores use up the shared threads but do not cost the lead."""
     back = threading.Event()
 
     async def gained() -> None:
@@ -257,7 +257,7 @@ def test_the_lease_is_renewed_while_every_thread_waits_for_a_blob_store() -> Non
 def test_terms_with_another_address_or_admission_are_not_signed(
     own: dict[str, Any], match: str, tmp_path: Path
 ) -> None:
-    """A shuffler vouches for its whole entry: where it is, and whom it lets in."""
+    """A shuffler confirms its whole entry: its address and its admission policy."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:

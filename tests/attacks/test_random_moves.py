@@ -28,23 +28,23 @@ ENDS = Counter[str]()
 
 
 class World(People):
-    """One round, driven by whoever wishes it ill."""
+    """One round, driven by an adversary."""
 
     @property
     def needed(self) -> int:
-        """How many people of a group the first shuffler waits for: traps take one more."""
+        """The crowd of a group that the first shuffler waits for: traps take one more."""
         return 3 if len(self.shufflers) == 1 else 3 + slack(0, self.small.round.terms.trap_delta)
 
     # -- time, crashes, operators
 
     @rule(step=st.sampled_from([0, 300, 1_000]))
     def wait(self, step: int) -> None:
-        """Time passes."""
+        """Move time forward."""
         self.now += step
 
     @rule(role=st.integers(0, 4))
     def restart(self, role: int) -> None:
-        """A role crashes and comes back from what it stored."""
+        """Restart a role from its stored state, as after a crash."""
         round_, roles = self.small.round, self.small.roles
         if role < len(self.shufflers):
             raw = msgspec.msgpack.encode(self.shufflers[role].state)
@@ -60,7 +60,7 @@ class World(People):
 
     @rule()
     def close_at_any_time(self) -> None:
-        """The first shuffler tries to close; it stays closed until somebody releases it."""
+        """Try to close at the first shuffler; a closed round stays closed until its release."""
         self.close(patient=False)
 
     def close(self, *, patient: bool) -> None:
@@ -76,7 +76,7 @@ class World(People):
 
     @rule(patient=st.booleans())
     def release(self, patient: bool) -> None:  # noqa: FBT001 - drawn
-        """The first shuffler tries to release; if too few are left it goes on, or expires."""
+        """Try to release at the first shuffler; with too small a crowd it goes on or expires."""
         if patient:
             self.close(patient=True)
         before = msgspec.msgpack.encode(self.first.state)
@@ -92,7 +92,7 @@ class World(People):
         assert self.batches.setdefault(0, raw) == raw
 
     def give_back(self) -> None:
-        """Open a round again that fell short, or let it expire: one of the two, by its time."""
+        """Reopen a round with too small a crowd, or let it expire, depending on the time."""
         if self.first.expired(now=self.now):
             refused(lambda: self.first.reopen(now=self.now), Refused)
             self.first.expire(now=self.now)
@@ -103,7 +103,7 @@ class World(People):
     @precondition(lambda self: len(self.shufflers) > 1)
     @rule()
     def pass_on(self) -> None:
-        """The second shuffler takes the batch, perhaps again, and releases; or has none yet."""
+        """Give the second shuffler the batch, perhaps again, and release."""
         second = self.shufflers[1]
         if 0 not in self.batches:
             refused(second.release, Refused)
@@ -118,7 +118,7 @@ class World(People):
     @precondition(lambda self: self.batches)
     @rule(data=st.data())
     def deliver(self, data: st.DataObject) -> None:
-        """The server gets a batch: forged, of the wrong hop, or the right one, once or again."""
+        """Give the server a batch: forged, of the wrong hop, or the right one, once or again."""
         last = len(self.shufflers) - 1
         hop = data.draw(st.sampled_from(sorted(self.batches)))
         raw = self.batches[hop]
@@ -135,20 +135,20 @@ class World(People):
     @precondition(lambda self: self.bulletin)
     @rule()
     def publish(self) -> None:
-        """The board shows the bulletin, once, however often it is handed in."""
+        """Publish the bulletin on the board, once however often it is sent."""
         self.board.publish(self.bulletin, self.small.round)
         if not self.history:
             self.history.append(self.bulletin)
 
     def good_at_shuffler(self) -> list[int]:
-        """Count what the first shuffler can peel: honest ones, and cheats beneath the layer."""
+        """Count what the first shuffler can peel: honest uploads, and cheats beneath the layer."""
         hops = len(self.shufflers)
         bad = [sum(n for why, n in self.bad[g].items() if why != "unpeeled") for g in (0, 1)]
         return [len(self.sent(g)) + bad[g] // hops for g in (0, 1)]
 
     @rule(rare=st.integers(0, 9))
     def abandon(self, rare: int) -> None:
-        """Once in a while an operator gives up; an already released round cannot be."""
+        """Abandon a round sometimes; a released one cannot be abandoned."""
         if rare:
             return
         if self.first.phase in {ShufflerPhase.OPEN, ShufflerPhase.CLOSED}:
@@ -159,7 +159,7 @@ class World(People):
     @precondition(lambda self: self.history and self.tickets)
     @rule(data=st.data())
     def letters(self, data: st.DataObject) -> None:
-        """Two people who were answered exchange a letter; a third reads nothing."""
+        """Exchange a letter between two answered people; a third reads nothing."""
         here = [t for g in (0, 1) for t in self.sent(g) if self.found(t) is not None]
         if len(here) < 3:
             return
@@ -179,11 +179,11 @@ class World(People):
         assert client.read(other, [raw], round_).letters == ()
 
     def shown(self) -> VerifiedBulletin:
-        """Read the board as anybody does."""
+        """Read the board as anyone can."""
         return verify_bulletin(self.board.bulletin(self.small.round.digest), self.small.round)
 
     def found(self, ticket: Ticket) -> Any:
-        """Return what a ticket opens, or None."""
+        """Return the answer that a ticket opens, or None."""
         try:
             return client.collect(ticket, self.shown())
         except (Missing, Refused):
@@ -193,7 +193,7 @@ class World(People):
 
     @invariant()
     def phases_agree(self) -> None:
-        """Nothing is answered that was not released, nothing released that was abandoned."""
+        """Check that only released rounds are answered and no abandoned one is released."""
         if not hasattr(self, "small"):
             return
         if self.history:
@@ -205,7 +205,7 @@ class World(People):
 
     @invariant()
     def every_drop_has_its_reason(self) -> None:
-        """The tallies on the board are the model's counts, reason by reason."""
+        """Check that the tallies on the board are the model's counts, reason by reason."""
         if not getattr(self, "history", None):
             return
         heading = self.shown().heading
@@ -218,7 +218,7 @@ class World(People):
         assert (heading.outcome == 1) == enough
 
     def finish(self) -> None:
-        """Whatever was released goes the rest of its way."""
+        """Move a released round to its end."""
         if 0 in self.batches:
             if len(self.shufflers) > 1:
                 self.pass_on()
@@ -228,7 +228,7 @@ class World(People):
                 self.publish()
 
     def teardown(self) -> None:
-        """Each ticket opens its own entry or none, and no address is answered twice."""
+        """Check that each ticket opens its own entry or none, and no address is answered twice."""
         if not hasattr(self, "small"):
             return
         self.finish()
@@ -249,8 +249,8 @@ class World(People):
         assert strange <= cheated
 
 
-def test_the_world_holds() -> None:
-    """No order of moves breaks a promise; a good part of the worlds ends with a bulletin."""
+def test_the_invariants_hold() -> None:
+    """No order of moves breaks a promise; a good part of the runs ends with a bulletin."""
     run_state_machine_as_test(
         World, settings=settings(max_examples=120, stateful_step_count=40, deadline=None)
     )

@@ -1,4 +1,4 @@
-"""A server that shows two halves of the people two versions of the terms gets nowhere."""
+"""A server that shows two halves of the people different terms gains nothing."""
 
 import json
 
@@ -16,7 +16,7 @@ SMALL = SmallRound(minimum=10)
 
 
 def second_version() -> tuple[SignedTerms, TrustedTerms]:
-    """Let the server sign other terms under the same name, and somebody trust them unseen."""
+    """Sign other terms under the same name, and let a person trust them unseen."""
     plain = json.loads(SMALL.round.document)
     plain["letter_size"] += 1
     round_ = read_terms(json.dumps(plain).encode())
@@ -42,7 +42,7 @@ def test_the_honest_shuffler_signs_one_version() -> None:
 
 
 def test_even_careless_people_cannot_be_split() -> None:
-    """Uploads under the second version are turned away, and the first half is no crowd."""
+    """Uploads under the second version are refused, and the first half is no crowd."""
     _, other = second_version()
     shuffler = SMALL.shuffler()
     for ticket in SMALL.crowd(5):
@@ -62,7 +62,7 @@ def test_even_careless_people_cannot_be_split() -> None:
 
 
 def test_relabeled_uploads_do_not_open() -> None:
-    """Writing the first version's digest over the second half's uploads does not help."""
+    """Putting the first version's digest on the second half's uploads does not help."""
     _, other = second_version()
     shuffler = SMALL.shuffler()
     for group, invitation in enumerate(SMALL.invitations):
@@ -79,7 +79,7 @@ def test_relabeled_uploads_do_not_open() -> None:
 
 
 def test_a_ticket_remembers_which_terms_it_joined() -> None:
-    """The other version is of no use to a ticket, whoever signs it."""
+    """The other version does not work with the ticket, whoever signs it."""
     _, other = second_version()
     with pytest.raises(Misuse, match="another round"):
         client.read(SMALL.join(0), [], other)

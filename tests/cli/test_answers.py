@@ -1,4 +1,4 @@
-"""What people read: answers, times and keys in words, and hints that name the cure."""
+"""What people read: answers, times and keys in words, and hints that name the remedy."""
 
 import json
 import time
@@ -16,8 +16,8 @@ PARTNER = {"group": "drivers", "address": "00" * 16, "estimate": [31.2, 121.4], 
 URL = "http://127.0.0.1:8001/rounds/00"
 
 
-def test_a_partner_is_told_without_128_digits() -> None:
-    """The place with its noise, a short key, and what to type next."""
+def test_a_partner_is_shown_without_128_digits() -> None:
+    """The output has the place with its noise, a short key and the next command."""
     text = "\n".join(answer_text({"partners": [PARTNER]}, URL))
     assert "Partner 1 (group drivers), estimated as 31.2, 121.4 (with noise)" in text
     assert CONTACT not in text
@@ -38,14 +38,14 @@ def test_a_partner_is_told_without_128_digits() -> None:
     ],
 )
 def test_every_kind_of_answer_is_a_sentence(found: dict[str, object], told: str) -> None:
-    """No brackets and no braces."""
+    """No sentence contains brackets or braces."""
     text = "\n".join(answer_text(found))
     assert told in text
     assert not set("[]{}") & set(text)
 
 
 def test_a_letter_goes_to_a_partner_by_number(tmp_path: Path) -> None:
-    """The contacts are kept beside the ticket, for its owner alone."""
+    """The contacts are stored beside the ticket with access for the owner only."""
     ticket = tmp_path / "my.ticket"
     store_contacts(ticket, {"partners": [PARTNER]})
     (kept,) = tmp_path.iterdir()
@@ -62,7 +62,7 @@ def test_a_letter_goes_to_a_partner_by_number(tmp_path: Path) -> None:
         contact_of(tmp_path / "other", "1")
 
 
-def test_documents_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_are_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     """Times by the clock, groups without JSON, yes and no; --json stays exact."""
     group = {"name": "riders", "minimum": 3, "crowd": 4, "enough": True}
     status = {"round": "evening", "closes": int(time.time()), "groups": [group]}
@@ -78,12 +78,12 @@ def test_documents_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_who_trusts_nobody_yet_is_told_of_the_profile(
+def test_a_missing_trust_points_to_the_profile(
     begun: bool,  # noqa: FBT001 - a parameter of the test
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The hint is the command that cures; nothing was asked and nothing changed."""
+    """The hint names the command to run; nothing was sent or changed."""
     monkeypatch.setenv("COATCHECK_HOME", str(tmp_path / "home"))
     if begun:
         CliRunner().invoke(main, ["me", "begin", "--epsilon", "3"])

@@ -1,4 +1,4 @@
-"""A round that ended with too small a crowd is charged by the commands and by a session."""
+"""Commands and sessions charge a round that ended with too small a crowd."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def refused_round() -> bytes:
 
 
 def joined(folder: Path) -> Ledger:
-    """Take part as a rider, with a ticket and a ledger on the disk."""
+    """Take part as a rider, with a ticket and a ledger on disk."""
     book = Ledger.open(folder / "ledger", epsilon=9.0, delta=1e-2, clock=lambda: 0.0)
     store = TicketFile(folder / "ticket")
     SMALL.invitations[0].join((0.5, 0.5), ledger=book, store=store, entropy=SMALL.entropy)
@@ -34,13 +34,13 @@ def joined(folder: Path) -> Ledger:
 
 
 def settled(folder: Path) -> bool:
-    """Read from the file whether the ledger was told that the round hid nobody."""
+    """Return from the file whether the ledger knows that the round hid nobody."""
     (entry,) = json.loads((folder / "ledger").read_text())["entries"]
     return entry["settled"] is True and entry["missing"] == entry["crowd"]
 
 
-def test_collect_tells_the_ledger(tmp_path: Path) -> None:
-    """With --ledger a refused round is charged before the refusal is told; without, nothing is."""
+def test_collect_updates_the_ledger(tmp_path: Path) -> None:
+    """With --ledger a refused round is charged before the error; without it nothing is."""
     before = joined(tmp_path).spent
     (tmp_path / "terms").write_bytes(document(SMALL.signed))
     (tmp_path / "bulletin").write_bytes(refused_round())
@@ -56,8 +56,8 @@ def test_collect_tells_the_ledger(tmp_path: Path) -> None:
     assert Ledger.open(tmp_path / "ledger").spent > before
 
 
-def test_a_visit_tells_the_ledger(tmp_path: Path) -> None:
-    """Whoever collects over the network is charged in the same way."""
+def test_a_session_updates_the_ledger(tmp_path: Path) -> None:
+    """Collecting over the network charges in the same way."""
     book = joined(tmp_path)
 
     async def refused(view: BoardView, ticket: Ticket) -> VerifiedBulletin:

@@ -1,4 +1,4 @@
-"""`coatcheck compare` at the shell: the table, the JSON, the picture and the sentences."""
+"""`coatcheck compare` at the shell: the table, the JSON, the plot and the errors."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from coatcheck.cli import main
 
 
 def run(*arguments: str) -> Result:
-    """Run the command as a shell would, with errors apart."""
+    """Run the command as a shell would, with standard error apart."""
     return CliRunner().invoke(main, ["compare", "--samples", "300", *arguments])
 
 
@@ -37,7 +37,7 @@ def test_json_is_a_list_of_rows_with_the_promised_keys() -> None:
 
 
 def test_the_table_of_seven_budgets_fits_a_hundred_columns() -> None:
-    """Every figure is whole, the paper's stands beside, and no line is wider than 100."""
+    """Every figure is whole, the paper's stands beside it, and no line exceeds 100 columns."""
     done = run()
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
@@ -50,7 +50,7 @@ def test_the_table_of_seven_budgets_fits_a_hundred_columns() -> None:
 
 
 def test_a_domain_without_figures_of_the_paper_says_nothing_of_it() -> None:
-    """On a line there is no column of the paper's, nor a note about it."""
+    """On a line the output has no column of the paper's figures and no remark about it."""
     done = run("--domain", "line", "--epsilon", "2")
     assert done.exit_code == 0
     assert "paper's figure" not in done.stdout
@@ -58,7 +58,7 @@ def test_a_domain_without_figures_of_the_paper_says_nothing_of_it() -> None:
 
 
 def test_the_plot_is_drawn_beside_the_output(tmp_path: Path) -> None:
-    """A PNG is written, and its name told on standard error."""
+    """A PNG is written, and standard error names it."""
     picture = tmp_path / "errors.png"
     done = run("--epsilon", "1,3", "--json", "--plot", str(picture))
     assert done.exit_code == 0
@@ -83,8 +83,8 @@ def test_the_plot_is_drawn_beside_the_output(tmp_path: Path) -> None:
         (["--epsilon", "1", "--plot", "nowhere/errors.png"], "there is no folder nowhere"),
     ],
 )
-def test_wrong_input_is_told_in_a_sentence(arguments: list[str], sentence: str) -> None:
-    """Exit code 2, one line on standard error with the program's name, nothing printed."""
+def test_wrong_input_is_an_error_line(arguments: list[str], sentence: str) -> None:
+    """Exit code 2, one line on standard error with the program's name, and no output."""
     done = run(*arguments)
     assert done.exit_code == 2
     assert done.stdout == ""

@@ -1,4 +1,4 @@
-"""`coatcheck curve` and `coatcheck compose`, as somebody at a shell meets them."""
+"""`coatcheck curve` and `coatcheck compose` at the shell."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_a_curve_as_json_and_as_a_table() -> None:
-    """δ falls from ε = 0 to below any promise; what is attained lies below it."""
+    """δ falls from ε = 0 to below any promise; the attainable value lies below it."""
     found = json.loads(run("curve", *LOCAL, "--json", "--points", "7", "--orders", "2,8").stdout)
     deltas = [point["delta"] for point in found["curve"]]
     assert deltas == sorted(deltas, reverse=True)
@@ -46,7 +46,7 @@ def test_a_curve_of_many_rounds_and_of_fields() -> None:
 
 
 def test_a_curve_is_drawn(tmp_path: Path) -> None:
-    """The picture is written, with and without a curve from below."""
+    """The plot is written, with and without a lower curve."""
     for number, more in enumerate(((), ("--rounds", "3"))):
         path = tmp_path / f"{number}.png"
         done = run("curve", *LOCAL, "--points", "5", "--plot", str(path), *more)
@@ -55,7 +55,7 @@ def test_a_curve_is_drawn(tmp_path: Path) -> None:
 
 
 def test_rounds_are_composed() -> None:
-    """By options or listed by kind, the sum is that of the library."""
+    """From options or a list of kinds, the sum is that of the library."""
     exact = compose(AnyLdp(epsilon=4.0), crowd=10_000, delta=2e-7, rounds=80)
     done = run("compose", *LOCAL, "--rounds", "80", "--delta", "2e-7", "--json")
     assert json.loads(done.stdout)["epsilon"] == exact
@@ -91,8 +91,8 @@ def test_rounds_are_composed() -> None:
         (["compose", "--delta", "1e-6", "--round", "0:any:1:10"], "must be at least 1"),
     ],
 )
-def test_mistakes_get_a_sentence(arguments: list[str], told: str) -> None:
-    """Wrong input ends with code 2 and a sentence that says what to do."""
+def test_mistakes_are_errors(arguments: list[str], told: str) -> None:
+    """Wrong input ends with code 2 and an error that says what to do."""
     done = run(*arguments)
     assert done.exit_code == 2
     assert told in done.stderr

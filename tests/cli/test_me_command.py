@@ -1,4 +1,4 @@
-"""`coatcheck me`: what is said once is not asked again, and nothing is changed by a mistake."""
+"""`coatcheck me`: stored settings are used by later commands, and mistakes change nothing."""
 
 import json
 import stat
@@ -35,8 +35,8 @@ def keys(role: str) -> str:
     return f"{role}={role}.pub"
 
 
-def test_a_profile_is_begun_once(home: Path) -> None:
-    """Folder and files are the person's alone, and the limit stays."""
+def test_a_profile_is_created_once(home: Path) -> None:
+    """Folder and files have access for their owner only, and the limit stays."""
     assert typed("me", "begin", "--epsilon", "3", "--per-round", "1").exit_code == 0
     assert load() == Profile(epsilon=1.0, delta=1e-6)
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
@@ -48,10 +48,8 @@ def test_a_profile_is_begun_once(home: Path) -> None:
     assert (home / "ledger.json").read_bytes() == before
 
 
-def test_what_a_profile_says_is_not_asked_again(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trust, limits, ledger, relay and ticket; what is typed still wins."""
+def test_the_profile_fills_in_options(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trust, limits, ledger, relay and ticket come from it; typed options take precedence."""
 
     async def once(ask: Callable[[], Awaitable[Any]], *_: float) -> Any:
         return await ask()
@@ -89,7 +87,7 @@ def test_what_a_profile_says_is_not_asked_again(
     ],
 )
 def test_a_mistake_changes_nothing(home: Path, words: list[str], told: str) -> None:
-    """One sentence says what to do."""
+    """One error says what to do."""
     typed("me", "begin", "--epsilon", "3")
     before = (home / "profile.json").read_bytes()
     found = typed(*words)
@@ -99,7 +97,7 @@ def test_a_mistake_changes_nothing(home: Path, words: list[str], told: str) -> N
 
 
 def test_without_a_profile_or_with_a_broken_one(home: Path) -> None:
-    """People are told how to begin; commands that need no profile run as ever."""
+    """People learn how to create one; commands that need no profile run as usual."""
     assert "coatcheck me begin" in typed("me", "show").stderr
     typed("me", "begin", "--epsilon", "3")
     (home / "profile.json").write_text('{"epsilon": "much"}')
@@ -108,7 +106,7 @@ def test_without_a_profile_or_with_a_broken_one(home: Path) -> None:
 
 
 def test_a_key_of_another_role_is_not_trusted(home: Path) -> None:
-    """By its name, or because it is trusted in another role already: nothing is kept."""
+    """It is refused for its name, or as it is trusted in another role: nothing is stored."""
     typed("me", "begin", "--epsilon", "3")
     keys("shuffler")
     Path("any.pub").write_text(typed("keygen", "any", "--out", "any.key").stdout)
@@ -122,7 +120,7 @@ def test_a_key_of_another_role_is_not_trusted(home: Path) -> None:
 
 
 def test_letters_need_a_ticket() -> None:
-    """Whoever gives another address than their round's is told so, before anything is asked."""
+    """An address of another round is refused before any request."""
     typed("me", "begin", "--epsilon", "3")
     for role in ("server", "shuffler", "board"):
         typed("me", "trust", keys(role))
@@ -135,14 +133,14 @@ def test_letters_need_a_ticket() -> None:
 
 @pytest.mark.parametrize("group", [(), ("me",), ("round",), ("ledger",), ("terms",), ("letters",)])
 def test_help_lists_whole_sentences(group: tuple[str, ...]) -> None:
-    """No command is described by half a sentence."""
+    """No command's description is cut off in the middle of a sentence."""
     listed = typed(*group, "--help")
     assert listed.exit_code == 0
     assert "..." not in listed.stdout.split("\n", 1)[1]
 
 
-def test_an_address_without_its_scheme_is_told_at_once() -> None:
-    """Nobody waits for what cannot be asked."""
+def test_an_address_without_its_scheme_is_refused_at_once() -> None:
+    """The command does not wait for an impossible request."""
     for words in (
         ["take-part", "localhost:8001", "--value", "1,2"],
         ["round", "list", "nonsense"],

@@ -1,4 +1,4 @@
-"""The mistakes that people make, and the sentence that each of them gets.
+"""Common mistakes at the shell, and the error that each of them gets.
 
 Every refusal goes to standard error behind `coatcheck:`, says what to do, ends with code 1 or 2,
 prints no traceback and writes no result.
@@ -179,19 +179,19 @@ def _refused(result: Result, sentence: str) -> None:
 
 
 def test_simulate_says_what_to_do() -> None:
-    """A wrong file, column, group, task or number gets its own sentence."""
+    """A wrong file, column, group, task or number gets its own error."""
     for arguments, sentence in SIMULATE:
         _refused(_type("simulate", *arguments), sentence)
 
 
 def test_demo_says_what_to_do() -> None:
-    """Before any process is started."""
+    """The error comes before any process is started."""
     for arguments, sentence in DEMO:
         _refused(_type("demo", *arguments), sentence)
 
 
 def test_every_step_over_files_says_what_is_wrong() -> None:
-    """A missing, foreign or broken file, a taken name, a wrong number."""
+    """A missing, foreign or broken file, a name in use, a wrong number."""
     for arguments, sentence in PROTOCOL:
         _refused(_type(*arguments), sentence)
 
@@ -203,7 +203,7 @@ def test_services_and_their_clients_say_what_is_wrong() -> None:
 
 
 def test_every_command_explains_itself() -> None:
-    """`--help` ends well, and its first words are a sentence."""
+    """`--help` ends with code 0, and its first words are a sentence."""
     for command in COMMANDS:
         result = _type(command, "--help")
         assert result.exit_code == 0
@@ -242,7 +242,7 @@ def test_without_the_extra_services_are_listed_and_say_what_they_need() -> None:
 
 
 def test_help_groups_the_commands() -> None:
-    """Every command is listed once, under what one does with it."""
+    """Every command is listed once, under its purpose."""
     shown = _type("--help").stdout
     places = [shown.index(f"{title}:") for title in GROUPS]
     assert places == sorted(places)
@@ -252,7 +252,7 @@ def test_help_groups_the_commands() -> None:
 
 @pytest.mark.parametrize(("typed", "told"), [("takepart", "take-part"), ("ledgr", "ledger")])
 def test_a_typing_mistake_gets_a_suggestion(typed: str, told: str) -> None:
-    """Nothing runs, and the nearest command is named."""
+    """Nothing runs, and the error names the nearest command."""
     found = _type(typed)
     assert found.exit_code == 2
     assert f"did you mean {told}?" in found.stderr

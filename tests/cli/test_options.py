@@ -1,4 +1,4 @@
-"""Commands made from functions: what a parameter says is what the command takes."""
+"""Commands made from functions: each parameter becomes an argument or an option."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ class Place:
 
 @click.group()
 def both() -> None:
-    """Hold the command below."""
+    """Contain the command below."""
 
 
 @command(both)
@@ -44,7 +44,7 @@ def take_in(
     name: Annotated[tuple[str, ...], "--called", "Names."] = (),
     as_json: Json = False,
 ) -> None:
-    """Print what was given."""
+    """Print the arguments."""
     click.echo(f"{[path.name for path in files]} {place} {crowd} {name} {as_json}")
 
 
@@ -69,7 +69,7 @@ def test_a_function_becomes_a_command_of_its_group() -> None:
 
 
 def test_what_has_no_default_is_required_and_help_is_where_the_type_is() -> None:
-    """Click's own sentence names the option; `--help` shows every help text."""
+    """Click's own error names the option; `--help` shows every help text."""
     assert "Missing option '--north'" in CliRunner().invoke(both, ["take-in", "a"]).stderr
     assert "Missing argument 'FILES...'" in CliRunner().invoke(both, ["take-in"]).stderr
     told = CliRunner().invoke(both, ["take-in", "--help"]).stdout
@@ -89,10 +89,10 @@ def test_what_has_no_default_is_required_and_help_is_where_the_type_is() -> None
         (numbers("1,2", count=2), "3,4", [3.0, 4.0], ["3", "3,4,5"]),
     ],
 )
-def test_a_text_is_read_or_refused_by_the_options_name(
+def test_an_unreadable_value_is_refused_by_the_options_name(
     reader: Reader, text: str, value: object, wrong: list[str]
 ) -> None:
-    """What cannot be read ends in a sentence that names the option and repeats the text."""
+    """The error names the option and repeats the text."""
     option = click.Option(["--it"], type=reader)
     assert reader.convert(text, option, None) == value
     assert reader.convert(value, option, None) == value

@@ -1,4 +1,4 @@
-"""The commands over the network: open a round, take part, write to the match, close, abandon."""
+"""Commands over the network: open a round, take part, write to the match, close, abandon."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.service
 
 @pytest.fixture
 def local(running: Cluster) -> Cluster:
-    """Running services."""
+    """Provide running services."""
     return running
 
 
@@ -31,13 +31,13 @@ def call(*words: object) -> Result:
 
 
 def told(result: Result) -> Any:
-    """Read the document that a command printed."""
+    """Decode the document that a command printed."""
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
 def opened(local: Cluster, name: str, *, minimum: int, closes: int = 1, expires: int = 600) -> str:
-    """Open a round by the command, and give its address."""
+    """Open a round by command and return its address."""
     file = local.folder / f"{name}.json"
     file.write_text(json.dumps(draft(name, minimum=minimum)))
     token = local.folder / "admin.token"
@@ -48,7 +48,7 @@ def opened(local: Cluster, name: str, *, minimum: int, closes: int = 1, expires:
 
 
 def trust(local: Cluster) -> list[str]:
-    """Name the public keys."""
+    """Return the options that trust the public keys."""
     files = sorted(local.folder.glob("*.public"))
     return [word for file in files for word in ("--trust", str(file))]
 
@@ -100,7 +100,7 @@ def test_a_round_by_commands(local: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_round_is_closed_or_abandoned_by_its_operator(local: Cluster) -> None:
-    """An operator cannot close a round early or below its crowd, but can give it up."""
+    """An operator cannot close a round early or below its crowd, but can abandon it."""
     url = opened(local, "early", minimum=3, closes=600, expires=900)
     token = local.folder / "admin.token"
     early = call("round", "close", url, "--token", token)
@@ -125,8 +125,8 @@ def test_a_round_is_closed_or_abandoned_by_its_operator(local: Cluster) -> None:
         ),
     ],
 )
-def test_wrong_input_gets_a_sentence(words: tuple[str, ...], sentence: str) -> None:
-    """A mistake ends with one sentence and no traceback."""
+def test_wrong_input_is_an_error(words: tuple[str, ...], sentence: str) -> None:
+    """A mistake gives one error and no traceback."""
     result = call(*words)
     assert result.exit_code in {1, 2}
     assert sentence in result.output
@@ -145,8 +145,8 @@ def test_wrong_input_gets_a_sentence(words: tuple[str, ...], sentence: str) -> N
         ('[board]\nname="b"\nstore="memory:"\nkeys=["x.key"]\n', "cannot read"),
     ],
 )
-def test_wrong_settings_get_a_sentence(text: str, sentence: str, tmp_path: Path) -> None:
-    """Settings are read strictly, and a mistake in them is named."""
+def test_wrong_settings_are_errors(text: str, sentence: str, tmp_path: Path) -> None:
+    """Settings are read strictly, and the error names the mistake."""
     file = tmp_path / "s.toml"
     file.write_text(text)
     result = call("serve", "board", "--config", file)

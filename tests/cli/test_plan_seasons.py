@@ -1,4 +1,4 @@
-"""`coatcheck plan` over many rounds, and asked backwards."""
+"""`coatcheck plan` over repeated rounds, and solved for people or ε."""
 
 import json
 import re
@@ -18,7 +18,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_a_plan_of_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It tells the ε of each round and of all, and what each person does."""
+    """The plan shows the ε of each round and of all, and what each person does."""
     remember(monkeypatch, "make_plan")
     given = (*LABELS, "--epsilon", "1", "--people", "3000", "--rounds", "12", "--rate", "0.25")
     found = json.loads(run(*given, "--json").stdout)
@@ -41,7 +41,7 @@ def test_a_plan_of_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.world
 def test_how_many_people_an_error_takes() -> None:
-    """Given the promise and the error in metres, the number of people; δ follows them."""
+    """Given the promise and the error in metres, it returns the number of people and their δ."""
     city = ("--geographic", "31,121,31.02,121.02")
     found = json.loads(run("plan", "--error", "0.5km", "--epsilon", "1", *city, "--json").stdout)
     (group,) = found["groups"]
@@ -51,7 +51,7 @@ def test_how_many_people_an_error_takes() -> None:
 
 @pytest.mark.world
 def test_which_epsilon_an_error_takes() -> None:
-    """Given the people and the error, ε; and the city is assumed aloud."""
+    """Given the people and the error, it returns ε and states the city that it assumes."""
     done = run("plan", "--error", "2km", "--people", "2000")
     told = re.search(r"An error of 2,000 m takes 2,000 people at ε = (\S+)\.\n", done.stdout)
     assert told
@@ -80,8 +80,8 @@ def test_which_epsilon_an_error_takes() -> None:
         (["--epsilon", "1", "--people", "100", "--sampling", "x"], "coins | secret"),
     ],
 )
-def test_mistakes_get_a_sentence(arguments: list[str], told: str) -> None:
-    """What is missing, too much or in the wrong unit is told."""
+def test_mistakes_are_errors(arguments: list[str], told: str) -> None:
+    """Missing, excess or wrong-unit input is refused."""
     done = run("plan", "--dimension", "1", *arguments)
     assert done.exit_code == 2
     assert told in done.stderr

@@ -1,4 +1,4 @@
-"""The commands amplify, calibrate and plan, as somebody at a shell meets them."""
+"""The commands amplify, calibrate and plan at the shell."""
 
 import json
 from dataclasses import replace
@@ -48,7 +48,7 @@ def test_amplify_knows_mechanisms_and_methods() -> None:
 
 
 def test_amplify_knows_fields() -> None:
-    """Each field keeps its own law; the whole report is charged less than the worst of its ε."""
+    """Each field keeps its own law; the whole report costs less than the worst law of its ε."""
     done = run("amplify", *LOCAL[2:], "--fields", "10:1,10:1,10:1,10:1", "--json")
     found = json.loads(done.stdout)
     assert found["mechanism"] == "fields"
@@ -57,7 +57,7 @@ def test_amplify_knows_fields() -> None:
 
 
 def test_amplify_in_words() -> None:
-    """Without --json it is a sentence, that rounds up."""
+    """Without --json it is a sentence with a rounded-up figure."""
     done = run("amplify", *LOCAL, "--corrupted", "50")
     assert done.exit_code == 0
     assert "at most 50" in done.stdout
@@ -65,7 +65,7 @@ def test_amplify_in_words() -> None:
 
 
 def test_amplify_can_be_certified() -> None:
-    """With --certify the ends of what encloses ε and δ are told, and ε is the upper one."""
+    """With --certify it shows the enclosure of ε and δ, and ε is its upper end."""
     found = json.loads(run("amplify", *LOCAL, "--certify", "--json").stdout)
     assert 0.999 * found["epsilon"] < found["low"] < found["epsilon"] == found["high"]
     assert found["delta_low"] <= found["delta_high"] <= found["delta"]
@@ -86,7 +86,7 @@ def test_amplify_can_be_certified() -> None:
     ],
 )
 def test_every_mechanism_has_its_own_law(asked: tuple[str, ...], known: float) -> None:
-    """A command names each of them; none costs as much as the worst mechanism of its budget."""
+    """A command names each mechanism; none costs as much as the worst one of its budget."""
     crowd = ("--crowd", "1e4", "--delta", "1e-6", "--json")
     found = json.loads(run("amplify", "--mechanism", *asked, *crowd).stdout)
     assert found["mechanism"] == asked[0]
@@ -98,7 +98,7 @@ def test_every_mechanism_has_its_own_law(asked: tuple[str, ...], known: float) -
 
 
 def test_calibrate_is_the_inverse() -> None:
-    """The local budget that calibrate gives keeps the promise when amplified."""
+    """The local budget that calibrate returns keeps the promise when amplified."""
     asked = ("calibrate", "--epsilon", "1", "--crowd", "1e4", "--delta", "1e-6")
     done = run(*asked, "--json")
     local = json.loads(done.stdout)["local_epsilon"]
@@ -114,7 +114,7 @@ def test_calibrate_is_the_inverse() -> None:
 
 
 def test_plan_as_json_and_as_a_table() -> None:
-    """A plan recommends one design, says why, and carries the group part of the terms."""
+    """A plan recommends one design, explains it, and contains the groups of the terms."""
     found = json.loads(run("plan", *SMALL, "--json", "--expected", "2000").stdout)
     (group,) = found["groups"]
     assert group["recommended"]["mechanism"] == "minkowski"
@@ -127,7 +127,7 @@ def test_plan_as_json_and_as_a_table() -> None:
 
 
 def test_plan_of_several_groups_and_domains() -> None:
-    """Groups and domains are given in the user's own words and units."""
+    """Groups and domains are given in the user's words and units."""
     common = ("--epsilon", "2", "--delta", "1e-6", "--goal", "unbiased", "--json")
     two = run("plan", *common, "--group", "riders:900:1200:9", "--group", "taxis:800")
     assert [group["name"] for group in json.loads(two.stdout)["groups"]] == ["riders", "taxis"]
@@ -141,7 +141,7 @@ def test_plan_of_several_groups_and_domains() -> None:
 
 @pytest.mark.world
 def test_plan_for_the_task_itself() -> None:
-    """The goal task plays rounds in the unit of the map, and tells what a round loses."""
+    """The goal task plays rounds in the unit of the map, and shows what a round loses."""
     common = ("plan", "--epsilon", "1", "--delta", "1e-6", "--crowd", "200", "--json")
     place = ("--geographic", "31,121,31.1,121.1", "--task", "neighbours", "--task-params")
     errors = []
@@ -156,7 +156,7 @@ def test_plan_for_the_task_itself() -> None:
     assert "a round of the task loses" in table.stdout
 
 
-def test_plan_counts_whom_answers_give_away() -> None:
+def test_plan_counts_exposed_people() -> None:
     """A task by name, with its parameters, takes people out of the crowd."""
     limit = ("--task", "neighbours", "--task-params", '{"radius": 0.2, "limit": 7}')
     done = run("plan", *SMALL, "--corrupted", "10", *limit, "--json")
@@ -166,7 +166,7 @@ def test_plan_counts_whom_answers_give_away() -> None:
 
 
 def test_plan_draws(tmp_path: Path) -> None:
-    """The chart is written as a picture."""
+    """The chart is written as an image."""
     done = run("plan", *SMALL, "--plot", str(tmp_path / "plan.png"))
     assert done.exit_code == 0
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
@@ -209,8 +209,8 @@ def test_plan_draws(tmp_path: Path) -> None:
         (["plan", *SMALL, "--task", "neighbours", "--task-params", "1"], "JSON object"),
     ],
 )
-def test_mistakes_get_a_sentence(arguments: list[str], told: str) -> None:
-    """Wrong input ends with code 2 and a sentence that says what to do."""
+def test_mistakes_are_errors(arguments: list[str], told: str) -> None:
+    """Wrong input ends with code 2 and an error that says what to do."""
     done = run(*arguments)
     assert done.exit_code == 2
     assert done.stderr.startswith("coatcheck: ")

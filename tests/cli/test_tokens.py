@@ -1,4 +1,4 @@
-"""`coatcheck tokens`: what it makes is what a shuffler admits."""
+"""`coatcheck tokens`: a shuffler admits the tokens that it makes."""
 
 import hashlib
 from pathlib import Path
@@ -12,7 +12,7 @@ from support.rounds import SmallRound
 
 
 def test_every_token_is_admitted_and_no_place_links_the_two_files(tmp_path: Path) -> None:
-    """The tokens are for their owner alone, differ, and are listed by their hashes in order."""
+    """The tokens are for their owner only, differ, and their hashes are listed in order."""
     out, hashes = tmp_path / "people", tmp_path / "hashes"
     asked = ["tokens", "50", "--out", str(out), "--hashes", str(hashes)]
     assert CliRunner().invoke(main, asked).exit_code == 0

@@ -1,4 +1,4 @@
-"""A blob store keeps whole files by round and key, tells what the disk does not do, and forgets."""
+"""Blob stores keep whole files by round and key, report disk faults, and delete."""
 
 import errno
 import os
@@ -17,12 +17,12 @@ from support.blob_stores import ONE, check_blob_store
 
 @pytest.fixture(params=["folder", "memory"])
 def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    """Each kind of blobs, empty."""
+    """Provide an empty blob store of each kind."""
     return FolderBlobStore(tmp_path / "blobs") if request.param == "folder" else MemoryBlobStore()
 
 
 def test_files_are_kept_by_round_and_key(blobs: BlobStore) -> None:
-    """What is put is there, in part or whole, and goes with its key alone."""
+    """Files can be read whole or in part, and are deleted with their key alone."""
     check_blob_store(blobs)
 
 
@@ -30,10 +30,10 @@ def test_files_are_kept_by_round_and_key(blobs: BlobStore) -> None:
     ("number", "kind"),
     [(errno.ENOSPC, Full), (errno.EACCES, Unavailable), (errno.EROFS, Unavailable)],
 )
-def test_a_disk_that_takes_nothing_is_told(
+def test_a_full_disk_is_reported(
     number: int, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No room is another sentence than no right; the old file is as it was."""
+    """A full disk and missing rights give different errors; the old file is unchanged."""
     blobs = FolderBlobStore(tmp_path / "blobs")
     blobs.put(ONE, "in-0", b"old")
 
@@ -47,15 +47,15 @@ def test_a_disk_that_takes_nothing_is_told(
     assert blobs.get(ONE, "in-0") == b"old"
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """A file is where the folder should be: no permission of root helps here."""
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    """A file stands where the folder should be: even root's rights do not help."""
     (tmp_path / "blobs").write_text("a file")
     with pytest.raises(Unavailable, match="cannot write to the blob store"):
         FolderBlobStore(tmp_path / "blobs").put(ONE, "in-0", b"raw")
 
 
-def test_what_is_stowed_is_sealed_to_its_name(tmp_path: Path) -> None:
-    """A file under another name does not open, and its bytes are nowhere in it."""
+def test_a_stored_file_is_sealed_to_its_name(tmp_path: Path) -> None:
+    """A file under another name does not open, and its plaintext is nowhere in it."""
     store = ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys")
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(b"d" * 32, "one", b"signed"), fence=1)
@@ -74,8 +74,8 @@ def test_what_is_stowed_is_sealed_to_its_name(tmp_path: Path) -> None:
     assert list((tmp_path / "store.blobs").iterdir()) == []
 
 
-def test_two_may_remove_a_round_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is gone before its turn is no failure, and the others go as well."""
+def test_two_may_delete_a_round_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is already gone is no error, and the others are deleted as well."""
     blobs, real = FolderBlobStore(tmp_path), shutil.rmtree
     for name in ("in-0", "in-1"):
         blobs.put(ONE, name, b"raw")
@@ -96,7 +96,7 @@ def test_two_may_remove_a_round_at_once(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_comes_while_a_slow_blob_store_is_listed_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A round that gets its key and its first file meanwhile is not one without a key."""
+    """A round that gets its key and first file meanwhile does not count as one without a key."""
     store = ServerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys")
     store.lead("me", seconds=60)
     listed = store.blobs.rounds

@@ -54,7 +54,7 @@ BUDGETS = (1.0, 5.0)
 
 @cache
 def made(name: str, domain: Domain, epsilon: float) -> Randomizer:
-    """Make a mechanism on a domain, at its best where it has a radius or a grid."""
+    """Return a mechanism on a domain, at its best where it has a radius or a grid."""
     kind = KINDS[name]
     if kind is FieldwiseResponse:
         assert isinstance(domain, Product)
@@ -72,7 +72,7 @@ def made(name: str, domain: Domain, epsilon: float) -> Randomizer:
 
 
 def fits(name: str, domain: Domain) -> bool:
-    """Say on which domains each mechanism works: these and no others."""
+    """Return whether a mechanism works on a domain."""
     if name == "fieldwise":
         return isinstance(domain, Product)
     if name == "grid":
@@ -95,7 +95,7 @@ NUMERIC = [(name, domain) for name, domain in PAIRS if isinstance(domain, Box | 
 
 
 def is_quick(case: tuple[str, Domain]) -> bool:
-    """Say whether `make test` draws from it: a line, a city and a ball, or one for a baseline.
+    """Return whether `make test` draws from it: a line, a city and a ball, or one for a baseline.
 
     What services accept is what people's privacy rests on; `make slow` has every domain. The
     sphere's crowd takes long to read, and has a file of its own.
@@ -117,7 +117,7 @@ numeric_pair = pytest.mark.parametrize(
 
 
 def some_values(domain: Domain, size: int, seed: int = 1) -> Any:
-    """Values spread over a domain, in the user's units."""
+    """Return values spread over a domain, in the user's units."""
     entropy = seeded(seed)
     if isinstance(domain, Categories):
         return [domain.labels[k] for k in entropy.below(len(domain.labels), size)]
@@ -128,7 +128,7 @@ def some_values(domain: Domain, size: int, seed: int = 1) -> Any:
 
 
 def distances(domain: Box | Ball, estimates: Floats, values: Floats) -> Floats:
-    """Distances in the unit of the domain: metres where values are degrees."""
+    """Return distances in the unit of the domain: metres where values are degrees."""
     ones = np.ones((1, domain.dimension))
     length = domain.scale / (domain.from_unit(ones) - domain.from_unit(0 * ones))
     found: Floats = np.linalg.norm((estimates - values) * length, axis=1)
@@ -137,7 +137,7 @@ def distances(domain: Box | Ball, estimates: Floats, values: Floats) -> Floats:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_mechanism_is_refused_where_it_does_not_fit(name: str) -> None:
-    """On every domain of another kind there is a sentence instead of a mechanism."""
+    """On every domain of another kind its constructor gives an error."""
     for domain in DOMAINS:
         if not fits(name, domain):
             given: dict[str, Any] = {"parts": {}} if name == "fieldwise" else {"epsilon": 1.0}
@@ -149,7 +149,7 @@ def test_a_mechanism_is_refused_where_it_does_not_fit(name: str) -> None:
 
 @every_pair
 def test_parameters_and_promise(name: str, domain: Domain) -> None:
-    """Plain data makes an equal mechanism; what is spent is at most what was asked.
+    """Plain data makes an equal mechanism; it spends at most the requested budget.
 
     Reports drawn from one value are at most e^ε likelier from it than from another.
     """
@@ -181,7 +181,7 @@ def test_parameters_and_promise(name: str, domain: Domain) -> None:
 
 @quick_pair
 def test_reports(name: str, domain: Domain) -> None:
-    """One width, stated bounds, equal for equal seeds; one value, none, and wrong ones too."""
+    """One width, stated bounds, equal for equal seeds; one value, none, and invalid ones."""
     for epsilon in BUDGETS:
         randomizer = made(name, domain, epsilon)
         values = some_values(domain, 300)
@@ -215,7 +215,7 @@ def test_reports(name: str, domain: Domain) -> None:
 
 @numeric_pair
 def test_readings(name: str, domain: Box | Ball) -> None:
-    """Each way to read gives places in the user's units; the unbiased one is right on average.
+    """Each decoder gives places in the user's units; the unbiased one is right on average.
 
     Five standard errors per axis: false alarm below 1e-6 per axis, seeds fixed. Where values come
     from a prior, no reading has a smaller squared error than the posterior (1 % of room).
@@ -248,7 +248,7 @@ def test_readings(name: str, domain: Box | Ball) -> None:
 
 @numeric_pair
 def test_predictions(name: str, domain: Box | Ball) -> None:
-    """Errors are predicted within 1.5 % and five standard errors of what is drawn.
+    """Predicted errors agree with the drawn ones within 1.5 % and five standard errors.
 
     The worst error is not below what is drawn at the middle, on any axis or at a corner.
     """
@@ -277,7 +277,7 @@ def test_predictions(name: str, domain: Box | Ball) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_budgets(name: str) -> None:
-    """Numbers of Python and numpy are budgets; what means nothing is none."""
+    """Python and numpy numbers are budgets; meaningless values are refused."""
 
     def make(epsilon: Any) -> Randomizer:
         if name == "fieldwise":
@@ -309,7 +309,7 @@ def test_parameters_that_make_no_mechanism_are_refused(change: dict[str, Any]) -
 
 
 def test_candidates_are_sorted_and_can_be_kept_exact() -> None:
-    """The best comes first, and `exact=True` leaves only what services accept."""
+    """The best comes first, and `exact=True` leaves only mechanisms that services accept."""
     found = candidates(epsilon=2.0, domain=SQUARE)
     assert [c.error for c in found] == sorted(c.error for c in found)
     assert all(c.randomizer.exact for c in candidates(epsilon=2.0, domain=SQUARE, exact=True))

@@ -1,4 +1,4 @@
-"""One suite over every store: in memory, SQLite, PostgreSQL behave the same."""
+"""One suite over every store: memory, SQLite and PostgreSQL behave the same."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ KINDS = ("memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.world)
 
 @pytest.fixture(params=KINDS)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a fresh store of each kind."""
+    """Provide the address of an empty store of each kind."""
     if request.param == "memory":
         return "memory:"
     if request.param == "sqlite":
@@ -34,7 +34,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def shuffler(url: str, tmp_path: Path) -> Iterator[ShufflerStore]:
-    """A shuffler's store with one open round, led with token 1."""
+    """Provide a shuffler's store with one open round, led with token 1."""
     store = ShufflerStore(url, tmp_path / "keys")
     assert store.lead("me", seconds=60) == 1
     store.begin(ShufflerRound(DIGEST, "example", b"signed"), fence=1)
@@ -44,7 +44,7 @@ def shuffler(url: str, tmp_path: Path) -> Iterator[ShufflerStore]:
 
 @pytest.fixture
 def server(url: str, tmp_path: Path) -> Iterator[ServerStore]:
-    """A server's store, led with token 1."""
+    """Provide a server's store, led with token 1."""
     store = ServerStore(url, tmp_path / "keys")
     assert store.lead("me", seconds=60) == 1
     yield store
@@ -53,7 +53,7 @@ def server(url: str, tmp_path: Path) -> Iterator[ServerStore]:
 
 @pytest.fixture
 def board(url: str) -> Iterator[BoardStore]:
-    """A board's store, led with token 1."""
+    """Provide a board's store, led with token 1."""
     store = BoardStore(url)
     assert store.lead("me", seconds=60) == 1
     yield store
@@ -63,12 +63,12 @@ def board(url: str) -> Iterator[BoardStore]:
 def upload(
     number: int, *, body: bytes = b"body", token: bytes | None = None, digest: bytes = DIGEST
 ) -> Upload:
-    """Make an upload."""
+    """Return an upload."""
     return Upload(number % 2, digest, number.to_bytes(16, "big"), body, token)
 
 
 def is_forgotten(store: ShufflerStore, digest: bytes) -> bool:
-    """Return whether nobody can read uploads and secret of a round any more."""
+    """Check that uploads and secret of a round cannot be read any more."""
     for ask in (store.held, store.secret):
         with pytest.raises(Forgotten):
             ask(digest)
@@ -76,7 +76,7 @@ def is_forgotten(store: ShufflerStore, digest: bytes) -> bool:
 
 
 def held(store: ShufflerStore, digest: bytes) -> dict[bytes, tuple[int, bytes]] | None:
-    """Return what is held of a round, or None if that is forgotten."""
+    """Return the stored uploads of a round, or None if they are deleted."""
     try:
         return store.held(digest)
     except Forgotten:
@@ -84,7 +84,7 @@ def held(store: ShufflerStore, digest: bytes) -> dict[bytes, tuple[int, bytes]] 
 
 
 def test_uploads_are_kept_once(shuffler: ShufflerStore) -> None:
-    """The same bytes again are known, others under the id are not; all in one transaction."""
+    """The same bytes again are known, others under the id conflict; all in one transaction."""
     first = shuffler.put([upload(1), upload(2), upload(1), upload(1, body=b"x")])
     assert first == [Verdict.NEW, Verdict.NEW, Verdict.KNOWN, Verdict.CONFLICT]
     again = shuffler.put([upload(2), upload(2, body=b"x"), upload(3)])
@@ -94,14 +94,14 @@ def test_uploads_are_kept_once(shuffler: ShufflerStore) -> None:
 
 
 def test_many_uploads_at_once(shuffler: ShufflerStore) -> None:
-    """A transaction may hold more uploads than a statement has places for."""
+    """A transaction may hold more uploads than a statement has parameters."""
     assert shuffler.put([upload(n) for n in range(1500)]) == [Verdict.NEW] * 1500
     assert shuffler.put([upload(n) for n in range(1500)]) == [Verdict.KNOWN] * 1500
     assert shuffler.put([]) == []
 
 
-def test_a_closed_round_takes_nothing_new(shuffler: ShufflerStore) -> None:
-    """After closing, known uploads are known and new ones refused; reopening takes them again."""
+def test_a_closed_round_accepts_nothing_new(shuffler: ShufflerStore) -> None:
+    """After closing, known uploads are known and new ones refused; reopening accepts them again."""
     shuffler.put([upload(1)])
     shuffler.move(DIGEST, "close", fence=1)
     assert shuffler.put([upload(1), upload(2)]) == [Verdict.KNOWN, Verdict.CLOSED]
@@ -112,7 +112,7 @@ def test_a_closed_round_takes_nothing_new(shuffler: ShufflerStore) -> None:
 
 
 def test_a_token_serves_one_upload(shuffler: ShufflerStore) -> None:
-    """A one-use token is spent by one upload, and a retry of that one is no second use."""
+    """A one-use token is spent by one upload, and a retry of that upload spends nothing."""
     token = b"t" * 32
     first = [upload(1, token=token), upload(2, token=token)]
     assert {*shuffler.put(first)} == {Verdict.NEW, Verdict.SPENT}
@@ -120,8 +120,8 @@ def test_a_token_serves_one_upload(shuffler: ShufflerStore) -> None:
     assert shuffler.put([upload(3, token=b"u" * 32)]) == [Verdict.NEW]
 
 
-def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
-    """With the batch kept, secret and uploads are gone; once it is delivered, the batch is too."""
+def test_release_deletes_its_inputs(shuffler: ShufflerStore) -> None:
+    """With the batch stored, secret and uploads are gone; once delivered, the batch is too."""
     shuffler.put([upload(1)])
     shuffler.move(DIGEST, "close", fence=1)
     shuffler.move(DIGEST, "release", batch=b"batch", fence=1)
@@ -133,8 +133,8 @@ def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
 
 
 @pytest.mark.parametrize("move", ["abandon", "expire"])
-def test_giving_up_forgets_everything(shuffler: ShufflerStore, move: str) -> None:
-    """An abandoned round keeps its name only, whatever it was given up for."""
+def test_abandoning_deletes_everything(shuffler: ShufflerStore, move: str) -> None:
+    """An abandoned round keeps its name only, whatever the reason."""
     shuffler.put([upload(1)])
     shuffler.move(DIGEST, move, fence=1)
     assert shuffler.round(DIGEST).phase is of_shuffler.ShufflerPhase.ABANDONED
@@ -164,7 +164,7 @@ SERVER_PATHS: dict[of_server.ServerPhase, tuple[str, ...]] = {
 
 
 def shuffler_move(store: ShufflerStore, digest: bytes, move: str) -> None:
-    """Make a move at a shuffler's store with what it needs."""
+    """Make a transition at a shuffler's store with valid arguments."""
     if move == "receive":
         if store.put([upload(7, digest=digest)]) == [Verdict.CLOSED]:
             raise Refused("the verdict is how a store refuses an upload")
@@ -177,7 +177,7 @@ def shuffler_move(store: ShufflerStore, digest: bytes, move: str) -> None:
 
 
 def server_move(store: ServerStore, digest: bytes, move: str) -> None:
-    """Make a move at a server's store with what it needs."""
+    """Make a transition at a server's store with valid arguments."""
     calls: dict[str, Callable[[], object]] = {
         "agree": lambda: store.agree(digest, b"signed", fence=1),
         "accept": lambda: store.accept(digest, b"incoming", fence=1),
@@ -193,13 +193,13 @@ def server_move(store: ServerStore, digest: bytes, move: str) -> None:
 
 
 def blobs(store: ShufflerStore | ServerStore) -> list[Row]:
-    """List the batches and bulletins that a store has."""
+    """List the batches and bulletins of a store."""
     with store.database.transaction() as session:
         return session.rows(f"SELECT kind, raw FROM {store.role}_blobs ORDER BY kind")  # noqa: S608 - a role
 
 
-def test_a_shufflers_store_asks_the_table(shuffler: ShufflerStore) -> None:
-    """For every phase and move: it leads where the table says, or changes nothing."""
+def test_a_shufflers_store_follows_the_table(shuffler: ShufflerStore) -> None:
+    """Each phase and transition leads where the table says, or changes nothing."""
     moves = of_shuffler.SHUFFLER_TRANSITIONS
     names = sorted({move for _, move, _ in moves})
     assert set(SHUFFLER_PATHS) == set(of_shuffler.ShufflerPhase)
@@ -220,8 +220,8 @@ def test_a_shufflers_store_asks_the_table(shuffler: ShufflerStore) -> None:
         assert (shuffler.round(digest), held(shuffler, digest), blobs(shuffler)) == before
 
 
-def test_a_servers_store_asks_the_table(server: ServerStore) -> None:
-    """So for the server; the same batch once more is no move, so another one is tried."""
+def test_a_servers_store_follows_the_table(server: ServerStore) -> None:
+    """The same for the server; another batch is tried, since the same one is no transition."""
     moves = of_server.SERVER_TRANSITIONS
     names = sorted({move for _, move, _ in moves})
     assert set(SERVER_PATHS) == set(of_server.ServerPhase)
@@ -246,7 +246,7 @@ def test_a_servers_store_asks_the_table(server: ServerStore) -> None:
 
 
 def test_one_batch_is_accepted(shuffler: ShufflerStore) -> None:
-    """The batch of the shuffler before is kept once, by its hash."""
+    """The batch of the shuffler before is stored once, by its hash."""
     assert shuffler.accept(DIGEST, b"batch", fence=1)
     assert shuffler.accept(DIGEST, b"batch", fence=1)
     assert not shuffler.accept(DIGEST, b"other", fence=1)
@@ -259,8 +259,8 @@ def test_one_batch_is_accepted(shuffler: ShufflerStore) -> None:
         shuffler.blob(DIGEST, "incoming")
 
 
-def test_a_name_is_pledged_once(shuffler: ShufflerStore) -> None:
-    """The digest that came first stays, and beginning a round again changes nothing."""
+def test_a_name_is_reserved_once(shuffler: ShufflerStore) -> None:
+    """The first digest stays, and beginning a round again changes nothing."""
     assert shuffler.pledge("example", DIGEST, fence=1) == DIGEST
     assert shuffler.pledge("example", OTHER, fence=1) == DIGEST
     before = shuffler.secret(DIGEST)
@@ -297,16 +297,16 @@ def test_a_board_has_a_key_value_store(board: BoardStore) -> None:
     board.admit(bytes(32), b"more", fence=1)
     assert (board.signed(DIGEST), board.signed(b"\1" * 32)) == (b"signed", None)
     assert board.newest(1) == [bytes(32)]
-    with board.shelving(fence=1) as key_values:
+    with board.appending(fence=1) as key_values:
         for key in (b"b", b"a", b"c\xff", b"c"):
             key_values.put(key, b"first " + key)
         key_values.put(b"a", b"A")
         assert (key_values.get(b"a"), key_values.floor(b"bz")) == (b"A", (b"b", b"first b"))
-    with suppress(ZeroDivisionError), board.shelving(fence=1) as key_values:
+    with suppress(ZeroDivisionError), board.appending(fence=1) as key_values:
         key_values.put(b"a", b"lost")
         assert key_values.span(b"a", b"b", 9) == [b"lost"]
         raise ZeroDivisionError
-    with pytest.raises(Fenced), board.shelving(fence=9):
+    with pytest.raises(Fenced), board.appending(fence=9):
         pass
     with board.staging(fence=1) as key_values:
         key_values.put(b"b2", bytes(1 << 20))
@@ -320,7 +320,7 @@ def test_a_board_has_a_key_value_store(board: BoardStore) -> None:
 
 
 def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
-    """Somebody else waits for the lease to end, gets a larger token, and the old one is void."""
+    """Another process waits for the lease to end and gets a larger token; the old one is void."""
     assert shuffler.lead("me", seconds=60) == 1
     assert shuffler.lead("you", seconds=60) is None
     assert shuffler.lead("me", seconds=0.01) == 1
@@ -335,8 +335,8 @@ def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
     assert shuffler.put([upload(1)]) == [Verdict.NEW]
 
 
-def test_a_round_takes_as_many_uploads_as_it_has_room_for(shuffler: ShufflerStore) -> None:
-    """Beyond that a new one is told so, a known one is known, and the count is exact."""
+def test_a_round_accepts_uploads_up_to_its_capacity(shuffler: ShufflerStore) -> None:
+    """Beyond it a new upload gets `FULL`, a known one is known, and the count is exact."""
     rooms = {DIGEST: 3}
     two, more = [upload(1), upload(2)], [upload(3), upload(4), upload(1), upload(2, body=b"other")]
     assert shuffler.put(two, capacities=rooms) == [Verdict.NEW] * 2
@@ -348,8 +348,8 @@ def test_a_round_takes_as_many_uploads_as_it_has_room_for(shuffler: ShufflerStor
     assert shuffler.put([upload(5)], capacities={DIGEST: 2**40}) == [Verdict.NEW]
 
 
-def test_uploads_come_in_whoever_leads(shuffler: ShufflerStore) -> None:
-    """The lease is for moves: an upload needs a round that takes it."""
+def test_uploads_need_no_lease(shuffler: ShufflerStore) -> None:
+    """The lease is for transitions: an upload only needs a round that accepts it."""
     assert shuffler.lead("you", seconds=60) is None or shuffler.lead("me", seconds=60)
     assert shuffler.put([upload(1)]) == [Verdict.NEW]
     shuffler.move(DIGEST, "close", fence=1)

@@ -1,4 +1,4 @@
-"""What every task must keep, built in or installed: a new one is tested by being registered."""
+"""The contract of every task, built in or installed: registering a task tests it."""
 
 import json
 
@@ -22,14 +22,14 @@ from coatcheck.tasks.equivariance import check_equivariance
 
 
 def example(name: str) -> Task:
-    """An instance to test: the class's own example, or the class without arguments."""
+    """Return an instance to test: the class's own example, or the class without arguments."""
     found = load(name)
     task: Task = found.example() if hasattr(found, "example") else found()
     return task
 
 
 def crowd(task: Task, sizes: list[int]) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
-    """Reports, and notes if the task reads them."""
+    """Return reports, and notes if the task reads them."""
     entropy = seeded(3)
     dimensions = getattr(task, "dimensions", (2,) * len(sizes))
     places = [
@@ -46,7 +46,7 @@ def crowd(task: Task, sizes: list[int]) -> tuple[list[np.ndarray], list[np.ndarr
 
 @pytest.fixture(params=names())
 def task(request: pytest.FixtureRequest) -> Task:
-    """Every task that is registered."""
+    """Provide every registered task."""
     return example(request.param)
 
 
@@ -56,8 +56,8 @@ def test_is_equivariant(task: Task) -> None:
     assert verdict.equivariant, str(verdict)
 
 
-def test_keeps_its_word_on_exposure_and_size(task: Task) -> None:
-    """Nobody is told of more people than stated, at sizes from nobody to some hundreds."""
+def test_keeps_its_stated_exposure_and_size(task: Task) -> None:
+    """Answers refer to no more people than stated, for crowds from nobody to some hundreds."""
     for size in (0, 1, 2, 17, 200):
         sizes = [size + 3 * g for g in range(len(task.groups))]
         places, notes = crowd(task, sizes)
@@ -84,7 +84,7 @@ def test_parameters_are_plain_and_rebuild_the_task(task: Task) -> None:
 
 @pytest.mark.parametrize("name", [n for n in names() if isinstance(example(n), Scored)])
 def test_scores_prefer_the_truth(name: str) -> None:
-    """A round on the true values is never scored below one on values moved at random."""
+    """A round on the true values never scores below one on values moved at random."""
     task = example(name)
     assert isinstance(task, Scored)
     truth, _ = crowd(task, [60 + 20 * g for g in range(len(task.groups))])

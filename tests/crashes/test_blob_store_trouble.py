@@ -1,4 +1,4 @@
-"""Depots of running services that fail: the role says which, keeps the round, and goes on."""
+"""Failing blob stores of running services: the role names the fault, keeps the round, goes on."""
 
 import asyncio
 import resource
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.service
 
 
 def processes_of(pid: int) -> Iterator[int]:
-    """List the processes that one started, and those that they did."""
+    """List the processes that a process started, and theirs."""
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in listed.read_text(encoding="ascii").split():
             yield int(child)
@@ -23,7 +23,7 @@ def processes_of(pid: int) -> Iterator[int]:
 
 
 def troubled(cluster: Cluster, trouble: Callable[[str], None]) -> None:
-    """Run a round, with some trouble after everybody joined; all get their answers after it."""
+    """Run a round with a fault after all joined; all get their answers once it is over."""
     url = cluster.open_round(draft("troubled"), closes=1, expires=3600)
 
     async def whole() -> None:
@@ -38,7 +38,7 @@ def troubled(cluster: Cluster, trouble: Callable[[str], None]) -> None:
 
 
 def said(cluster: Cluster, name: str, step: str, text: str) -> None:
-    """Wait until a service has logged that a step failed, and counted it."""
+    """Wait until a service has logged and counted a failed step."""
     log = cluster.folder / f"{name}.log"
     until(lambda: f"{step}: {text}" in log.read_text(encoding="utf-8"))
     headers = {"authorization": f"Bearer {cluster.token}"}
@@ -47,7 +47,7 @@ def said(cluster: Cluster, name: str, step: str, text: str) -> None:
 
 
 def test_a_shufflers_blob_store_that_takes_nothing_and_then_has_no_room(tmp_path: Path) -> None:
-    """A file is where its folder should be; then the disk takes no file of any size."""
+    """A file stands where its folder should be; then the disk accepts no file of any size."""
     blobs = tmp_path / "shuffler-1.blobs"
 
     def trouble(url: str) -> None:
@@ -71,7 +71,7 @@ def test_a_shufflers_blob_store_that_takes_nothing_and_then_has_no_room(tmp_path
 
 
 def test_a_servers_blob_store_that_takes_nothing(tmp_path: Path) -> None:
-    """It takes no partition, and its log says why; the shuffler keeps its batch until it does."""
+    """The server's log says why it accepts no partition; the shuffler keeps its batch."""
     blobs = tmp_path / "server.blobs"
 
     def trouble(url: str) -> None:
@@ -91,7 +91,7 @@ def test_a_servers_blob_store_that_takes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("role", "name"), [("shuffler-1", "out-0"), ("server", "in-0")])
 def test_a_partition_that_was_changed(role: str, name: str, tmp_path: Path) -> None:
-    """It is named, and nothing is made of it; put back, it is delivered and answered."""
+    """An altered partition is named and not used; once restored, it is delivered and answered."""
     step = {"shuffler-1": "deliver", "server": "answer"}[role]
 
     def trouble(url: str) -> None:

@@ -1,4 +1,4 @@
-"""A whole round over real processes leaves nothing behind, also if they die in its middle."""
+"""A whole round over real processes leaves nothing behind, even after crashes."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ DEATHS = (
 
 
 def test_nothing_is_left_of_a_round(database: Postgres | None, tmp_path: Path) -> None:
-    """Processes die at each step that forgets; afterwards no id or body is in a file of a store."""
+    """Processes die at each step that deletes; afterwards no store file has an id or a body."""
     faults = tmp_path / "faults"
     faults.mkdir()
     for place in DEATHS:

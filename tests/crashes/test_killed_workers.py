@@ -16,10 +16,8 @@ PLACES = ("open", "opened", "compute", "computed", "deal", "dealt", "seal", "sea
 
 
 @pytest.mark.world
-def test_processes_that_are_killed_cost_time_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Kill -9 of a process at each place of each stage; then everybody has their one answer."""
+def test_killed_processes_cost_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are killed at each step of each stage; all people get their one answer."""
     large = LargeBatch(tmp_path)
     folder = tmp_path / "deaths"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Kill -9 at every step of a round, and at random times: nothing is lost, nothing is doubled."""
+"""Kill -9 at every step of a round and at random times: nothing is lost or doubled."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ ROUNDS = 8  # at most so many until every place was reached
 
 
 async def check_given_up(cluster: Cluster, name: str, peers: HttpClient) -> None:
-    """A round that its operator gives up has a signed end, whoever dies meanwhile."""
+    """Check that a round which its operator abandons has a signed outcome despite crashes."""
     url = await open_patiently(cluster, name, people=5)
     crowd = Crowd(cluster, url)
     await crowd.join(peers, people=1)
@@ -65,7 +65,7 @@ async def check_given_up(cluster: Cluster, name: str, peers: HttpClient) -> None
 
 
 def test_every_step_survives_a_kill(database: Postgres | None, tmp_path: Path) -> None:
-    """Each named place of a round ends its process once, and the round completes whole."""
+    """Each named step ends its process once, and the round still completes."""
     faults = tmp_path / "faults"
     faults.mkdir()
     for place in PLACES:
@@ -98,7 +98,7 @@ def test_every_step_survives_a_kill(database: Postgres | None, tmp_path: Path) -
 
 
 def test_uploads_survive_kills_at_random_times(database: Postgres | None, tmp_path: Path) -> None:
-    """The shuffler dies five times while people upload: who was acknowledged is counted once."""
+    """The shuffler dies five times during uploads: each acknowledged person is counted once."""
     pick = random.Random(6)  # noqa: S311 - times of kills, nothing secret
 
     async def whole() -> None:
@@ -142,7 +142,7 @@ def test_a_cascade_survives_its_second_shuffler(tmp_path: Path) -> None:
 
 
 def test_two_shufflers_on_one_database(tmp_path: Path) -> None:
-    """One leads, the other takes uploads too; it takes over when the first one dies."""
+    """One leads, and both accept uploads; the second takes over when the first dies."""
 
     async def whole() -> None:
         with Cluster(tmp_path, extra=QUICK) as cluster:

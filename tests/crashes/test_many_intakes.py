@@ -1,4 +1,4 @@
-"""Several processes take uploads for one database at once: nothing is lost, nothing is doubled."""
+"""Several processes accept uploads for one database: nothing is lost or doubled."""
 
 import asyncio
 import hashlib
@@ -28,7 +28,7 @@ PROCESSES = ("shuffler-1", "shuffler-1b")
 
 
 def uploads(round_: Round) -> list[bytes]:
-    """Make uploads of the right form: nobody opens them here."""
+    """Return uploads of the right form, which are never opened here."""
     return [
         Upload(n % 2, round_.digest, os.urandom(16), os.urandom(size - 52)).encode(round_)
         for n in range(PEOPLE)
@@ -37,7 +37,7 @@ def uploads(round_: Round) -> list[bytes]:
 
 
 async def hand_in(peers: HttpClient, raw: bytes, urls: list[str], first: int) -> bytes:
-    """Send an upload until somebody signs for it, to one process and then to the other."""
+    """Send an upload to each process in turn until one signs for it."""
     turn = count(first)
 
     async def once() -> bytes:
@@ -49,7 +49,7 @@ async def hand_in(peers: HttpClient, raw: bytes, urls: list[str], first: int) ->
 def test_two_processes_take_uploads_while_they_are_killed(
     database: Postgres | None, tmp_path: Path
 ) -> None:
-    """Every upload is signed for and held once, though each process dies while it takes them."""
+    """Every upload has a receipt and is stored once, though each process dies meanwhile."""
     store = database.database() if database else f"sqlite:{tmp_path / 'uploads.db'}"
 
     async def whole() -> None:
@@ -89,19 +89,19 @@ def test_two_processes_take_uploads_while_they_are_killed(
 
 
 def crowd(store: ShufflerStore, digest: bytes) -> int:
-    """Count all uploads of a round."""
+    """Return the number of all uploads of a round."""
     return sum(store.crowd(digest).values())
 
 
 def has_grown(store: ShufflerStore, digest: bytes, least: int) -> bool:
-    """Return whether so many are there, or all."""
+    """Return whether this many uploads are there, or all."""
     return crowd(store, digest) >= min(least, PEOPLE)
 
 
 def check(
     round_: Round, everybody: list[bytes], receipts: list[Receipt], store: ShufflerStore
 ) -> None:
-    """Each has a receipt that holds; the store has each once, and counts so many."""
+    """Check that each receipt is valid and each upload is stored once."""
     key = VerifyingKey(bytes.fromhex(round_.terms.shufflers[0].verifying))
     for raw, receipt in zip(everybody, receipts, strict=True):
         receipt.check(key)
@@ -119,7 +119,7 @@ def check(
 def test_a_round_closes_while_two_processes_take_uploads(
     database: Postgres | None, tmp_path: Path
 ) -> None:
-    """Whoever closes is let in though others never stop, and what was taken by then is all."""
+    """Closing succeeds although uploads never stop, and the batch has all accepted by then."""
     store = database.database() if database else f"sqlite:{tmp_path / 'uploads.db'}"
     digest = hashlib.sha256(b"round").digest()
     first, *rest = (ShufflerStore(store, tmp_path / "rounds") for _ in range(3))

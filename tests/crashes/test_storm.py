@@ -12,7 +12,7 @@ pytestmark = pytest.mark.service
 
 
 def test_a_cascade_survives_a_storm(database: Postgres | None, tmp_path: Path) -> None:
-    """Nobody is lost, doubled or stuck, and the round has a signed end that keeps its numbers."""
+    """No person is lost, doubled or stuck, and the round has a valid signed outcome."""
     shufflers = 2 if database else 3
     storm = Storm(tmp_path, shufflers=shufflers, postgres=database, people=24, seed=1)
     count = asyncio.run(storm.run(kills=6, crashes=1, junk=8))

@@ -1,4 +1,4 @@
-"""Disks, databases and networks that fail: a refusal at once, and recovery without a restart."""
+"""Failing disks, databases and networks: an error at once, and recovery without a restart."""
 
 import asyncio
 import resource
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.service
 
 
 async def prepared(cluster: Cluster, url: str, name: str) -> Session:
-    """Make a ticket that is not sent yet."""
+    """Make a ticket without sending it."""
     async with Session(url, path=cluster.folder / name, trusted=cluster.trusted) as session:
         invitation = await session.invitation(group="riders", limit=LIMIT)
         session.prepare(invitation, (0.5, 0.5), ledger=None)
@@ -38,12 +38,12 @@ async def prepared(cluster: Cluster, url: str, name: str) -> Session:
 
 
 def send(session: Session) -> httpx2.Response:
-    """Send a ticket's bytes once; whoever waits for better times instead of refusing is caught."""
+    """Send a ticket's bytes once; the timeout detects a service that waits instead of refusing."""
     return post(f"{session.url}/uploads", content=session.ticket.upload)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """With no room left uploads are refused at once; with room again they go on, none lost."""
+    """Without room, uploads are refused at once; with room again they go on, none lost."""
     with Cluster(tmp_path, extra=QUICK) as cluster:
         url = cluster.open_round(draft("full"), closes=3000, expires=36000)
 
@@ -68,7 +68,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_database_that_goes_and_comes_back(postgres: Postgres, tmp_path: Path) -> None:
-    """Without its database a service refuses at once; it goes on by itself when it is back."""
+    """Without its database a service refuses at once; afterwards it goes on by itself."""
     stores = {name: postgres.database() for name in ("shuffler-1", "server", "board")}
     with Cluster(tmp_path, stores=stores, extra=QUICK) as cluster:
         url = cluster.open_round(draft("gone", minimum=4), closes=1, expires=3600)
@@ -98,7 +98,7 @@ def test_a_database_that_goes_and_comes_back(postgres: Postgres, tmp_path: Path)
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_partition_between_shuffler_and_server(how: signal.Signals, tmp_path: Path) -> None:
-    """While the server is away or silent the batch waits; then it is delivered, once."""
+    """While the server is away or silent the batch waits; then it is delivered once."""
     with Cluster(tmp_path, extra={**MORTAL, "peer_timeout": 1.0}) as cluster:
         url = cluster.open_round(draft("parted", minimum=3), closes=1, expires=3600)
 
@@ -123,7 +123,7 @@ def test_a_partition_between_shuffler_and_server(how: signal.Signals, tmp_path: 
 
 
 def test_one_use_tokens_serve_once(tmp_path: Path) -> None:
-    """Each upload needs a listed token, and a token serves one upload per round."""
+    """Each upload needs a listed token, and a token admits one upload per round."""
     import hashlib  # noqa: PLC0415 - of this test only
 
     hashes = [hashlib.sha256(token).hexdigest() for token in (b"one", b"two")]
@@ -148,7 +148,7 @@ def test_one_use_tokens_serve_once(tmp_path: Path) -> None:
 
 
 def test_keys_rotate_between_rounds(tmp_path: Path) -> None:
-    """A new key in front is for new rounds; a round that was open is finished with the old one."""
+    """A new first key serves new rounds; an open round ends with the old key."""
     with Cluster(tmp_path, extra=QUICK) as cluster:
         before = cluster.open_round(draft("before", minimum=3), closes=1, expires=3600)
     make_keys(tmp_path / "shuffler-1.1.key", name="shuffler-1")
@@ -169,6 +169,6 @@ def test_keys_rotate_between_rounds(tmp_path: Path) -> None:
 
 
 def test_two_shufflers_in_a_row_and_the_hybrid_suite(tmp_path: Path) -> None:
-    """A cascade runs a round whole, also with the suite that outlasts today's curves."""
+    """A cascade runs a whole round, also with the post-quantum hybrid suite."""
     with Cluster(tmp_path, shufflers=2, suite="mlkem768-x25519", extra=QUICK) as cluster:
         asyncio.run(whole_round(cluster, "hybrid"))

@@ -1,4 +1,4 @@
-"""A role that would do harm ends with a sentence: a wrong clock, a damaged store, a lost folder."""
+"""Roles that must not start: a wrong clock, a damaged store or a lost folder gives an error."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.service
 def test_a_clock_that_is_off_stops_a_role(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An hour fast beside server and board: it ends before its first step; else it goes on."""
+    """A role one hour ahead of server and board exits before its first step; others go on."""
     with Cluster(tmp_path, extra=QUICK) as cluster:
         cluster.open_round(draft("clocks"), closes=1000, expires=2000)
         cluster.kill("shuffler-1")
@@ -53,8 +53,8 @@ def test_a_clock_that_is_off_stops_a_role(
         assert asyncio.run(compared(3600)).failure == ""  # nobody to compare with
 
 
-def test_a_damaged_database_is_told_and_ends_the_role(tmp_path: Path) -> None:
-    """Bytes that are no database, and a page that was overwritten: a sentence, no traceback."""
+def test_a_damaged_database_ends_the_role_with_an_error(tmp_path: Path) -> None:
+    """Bytes that are no database, and an overwritten page: an error and no traceback."""
     cluster = Cluster(tmp_path, extra=QUICK)
     file = tmp_path / "shuffler-1.db"
     file.write_bytes(b"this is no database, " * 1000)
@@ -79,7 +79,7 @@ def test_a_damaged_database_is_told_and_ends_the_role(tmp_path: Path) -> None:
 
 
 def test_damage_that_comes_later_ends_the_role(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that turns out to be damaged while a role runs ends the role, with its words."""
+    """A database that turns out to be damaged while a role runs ends it with an error."""
     store, told = ShufflerStore("memory:"), list[str]()
 
     def lead(holder: str, *, seconds: float) -> int:
@@ -96,8 +96,8 @@ def test_damage_that_comes_later_ends_the_role(monkeypatch: pytest.MonkeyPatch) 
     assert not leadership.leads
 
 
-def test_a_process_with_another_folder_of_keys_does_not_stand_by(tmp_path: Path) -> None:
-    """It could not take the rounds over, so it says so and ends; with the same folder it stays."""
+def test_a_process_with_another_folder_of_keys_is_no_standby(tmp_path: Path) -> None:
+    """It could not take over the rounds, so it exits; with the right folder it stays."""
     with Cluster(tmp_path, extra={**QUICK, "lease": 1.0}) as cluster:
         text = (tmp_path / "shuffler-1.toml").read_text()
         text = text.replace("shuffler-1.address", "shuffler-1b.address")
@@ -114,7 +114,7 @@ def test_a_process_with_another_folder_of_keys_does_not_stand_by(tmp_path: Path)
 
 
 def test_a_folder_that_was_lost_is_a_new_one(tmp_path: Path) -> None:
-    """After a reboot tmpfs is empty: once the old lease is over the process leads again."""
+    """After a reboot tmpfs is empty: once the old lease is over, the process leads again."""
     url = f"sqlite:{tmp_path / 'store.db'}"
     old, new = ShufflerStore(url, tmp_path / "old"), ShufflerStore(url, tmp_path / "new")
     assert old.lead("me", seconds=60) == 1

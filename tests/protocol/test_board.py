@@ -1,4 +1,4 @@
-"""The board: append-only, and caught when it equivocates."""
+"""The board: append-only, and detected when it equivocates."""
 
 from dataclasses import replace
 
@@ -32,13 +32,13 @@ KEY = SMALL.roles.board.signing.public_raw.hex()
 
 
 def letter(number: int) -> bytes:
-    """Let the first person write to the second."""
+    """Return a letter from the first person to the second."""
     ticket, to = CROWD[0], CROWD[1].keys.contact_raw
     return client.write(ticket, bytes([number]), to=to, round_=SMALL.round)[0]
 
 
 def shown(*letters: bytes, bulletin: bytes = BULLETIN) -> Board:
-    """Start a board that shows a bulletin and letters."""
+    """Return a board that shows a bulletin and letters."""
     board = SMALL.board()
     board.publish(bulletin, SMALL.round)
     for raw in letters:
@@ -47,7 +47,7 @@ def shown(*letters: bytes, bulletin: bytes = BULLETIN) -> Board:
 
 
 def test_a_bulletin_is_published_once() -> None:
-    """The same one again is the same place; another one for the round is refused."""
+    """The same bulletin again has the same place; another one for the round is refused."""
     board = shown()
     assert board.publish(BULLETIN, SMALL.round) == 1
     with pytest.raises(Refused, match="stays"):
@@ -56,7 +56,7 @@ def test_a_bulletin_is_published_once() -> None:
 
 
 def test_nothing_is_shown_of_a_round_whose_terms_are_not_in_the_log() -> None:
-    """They are logged once, and whoever has a checkpoint can prove it."""
+    """Terms are logged once, and a checkpoint proves it."""
     board = Board(sign=SMALL.roles.board.signing.sign, check=check)
     with pytest.raises(Refused, match="not in the log"):
         board.publish(BULLETIN, SMALL.round)
@@ -70,8 +70,8 @@ def test_nothing_is_shown_of_a_round_whose_terms_are_not_in_the_log() -> None:
             check_logged(wrong, point=point, place=1, path=board.inclusion(1))
 
 
-def test_an_address_gets_so_many_letters() -> None:
-    """One more is refused, one sent again is known, and what was shown stays after a restart."""
+def test_an_address_has_a_limit_of_letters() -> None:
+    """A letter over the limit is refused and a repeated one known; a restart changes nothing."""
     first, second, more = letter(1), letter(2), letter(3)
     key_values = MemoryKeyValueStore()
     board = SMALL.board(key_values)
@@ -107,7 +107,7 @@ def test_only_the_servers_bulletin_is_shown() -> None:
 
 
 def test_unsorted_entries_are_refused() -> None:
-    """A server that signs entries out of order does not get them read."""
+    """Unsorted entries are refused even if the server signed them."""
     bulletin = Bulletin.decode(BULLETIN, SMALL.round)
     turned = Bulletin(bulletin.heading, tuple(group[::-1] for group in bulletin.entries))
     with pytest.raises(Malformed, match="root"):
@@ -119,7 +119,7 @@ def test_unsorted_entries_are_refused() -> None:
 
 
 def test_a_reader_checks_heading_and_single_entry() -> None:
-    """One entry, its path, the heading and a checkpoint are all that a light reader needs."""
+    """A light reader needs one entry, its path, the heading and a checkpoint."""
     board = shown(letter(1))
     point = follow(board.checkpoint(), board=KEY, before=None)
     signed = Bulletin.decode(BULLETIN, SMALL.round).heading
@@ -141,7 +141,7 @@ def test_a_reader_checks_heading_and_single_entry() -> None:
 
 
 def test_only_the_servers_signature_makes_a_bulletin_verified() -> None:
-    """A bulletin that somebody else signed, however well formed, is not read."""
+    """A well-formed bulletin with another party's signature is refused."""
     bulletin = Bulletin.decode(BULLETIN, SMALL.round)
     stranger = SmallRound(seed=99).roles.server.signing
     forged = bulletin.signed(stranger.sign)
@@ -150,8 +150,8 @@ def test_only_the_servers_signature_makes_a_bulletin_verified() -> None:
     assert verify_bulletin(BULLETIN, SMALL.round).round == SMALL.round
 
 
-def test_a_heading_is_signed_of_this_round_and_in_the_log() -> None:
-    """Each of the three is checked by itself."""
+def test_a_heading_must_be_signed_for_this_round_and_logged() -> None:
+    """The signature, the round and the log are checked separately."""
     board = shown(letter(1))
     point = follow(board.checkpoint(), board=KEY, before=None)
     place = board.place(SMALL.round.digest)
@@ -171,7 +171,7 @@ def test_a_heading_is_signed_of_this_round_and_in_the_log() -> None:
 
 
 def test_a_growing_log_is_consistent() -> None:
-    """Whoever follows from checkpoint to checkpoint is never alarmed by an honest board."""
+    """A reader that follows from checkpoint to checkpoint accepts an honest board."""
     board, before = SMALL.board(), None
     board.publish(BULLETIN, SMALL.round)
     for number in range(12):
@@ -201,8 +201,8 @@ def test_equivocation_is_caught() -> None:
                 follow(liar.checkpoint(), board=KEY, before=mine, path=path)
 
 
-def test_a_board_that_takes_back_is_caught() -> None:
-    """Showing less than before is as bad as showing something else."""
+def test_a_board_that_shrinks_is_caught() -> None:
+    """A smaller log is refused like a different one."""
     long, short = shown(letter(1), letter(2)), shown(letter(1))
     point = follow(long.checkpoint(), board=KEY, before=None)
     with pytest.raises(Equivocation, match="shorter log"):
@@ -210,7 +210,7 @@ def test_a_board_that_takes_back_is_caught() -> None:
 
 
 def test_checkpoints_are_signed() -> None:
-    """Another key's checkpoint, or an altered one, is not followed."""
+    """A checkpoint that is altered or signed by another key is refused."""
     raw = shown().checkpoint()
     with pytest.raises(BadSignature):
         follow(raw, board=SMALL.roles.server.signing.public_raw.hex(), before=None)
@@ -224,7 +224,7 @@ def test_checkpoints_are_signed() -> None:
 
 
 def test_letters_go_to_addresses_of_the_round() -> None:
-    """Strangers' addresses, other sizes and other rounds are refused; a retry is one letter."""
+    """Foreign addresses, other sizes and other rounds are refused; a retry is one letter."""
     board = shown()
     raw = letter(1)
     assert board.post(raw, SMALL.round) == board.post(raw, SMALL.round) == 2
@@ -241,7 +241,7 @@ def test_letters_go_to_addresses_of_the_round() -> None:
 
 
 def test_a_board_can_restart_from_its_store_at_any_time() -> None:
-    """It signs the same root, has every place and proof, and goes on from there."""
+    """A restarted board signs the same root, has every place and proof, and goes on from there."""
     texts = [letter(n % 256) for n in range(300)]
     key_values, tree = MemoryKeyValueStore(), Tree([TERMS_LEAF + SMALL.round.digest])
     board = SMALL.board(key_values)

@@ -1,4 +1,4 @@
-"""The client: what it refuses to join, what it keeps, what it opens and what it reads."""
+"""The client: which terms it refuses, what it stores, opens and reads."""
 
 import json
 import math
@@ -29,7 +29,7 @@ LIMIT = Limit(epsilon=2.5, delta=1e-3)
 
 
 class Purse:
-    """A ledger that remembers what it was asked, and may refuse."""
+    """A ledger that records its calls and may refuse."""
 
     def __init__(self, *, empty: bool = False) -> None:
         self.spent: list[str] = []
@@ -45,12 +45,12 @@ class Purse:
         self.spent.append(round_id)
 
     def record_outcome(self, round_id: str, *, missing: int | None) -> None:
-        """Record what a round lacked."""
+        """Record how a round ended."""
         self.settled.append((round_id, missing))
 
 
 def look(signed: SignedTerms = SMALL.signed, **changes: Any) -> client.Invitation:
-    """Examine terms as a careful person, with one thing different."""
+    """Examine terms as a careful person does, with one change."""
     usual = {
         "group": "riders",
         "trusted": SMALL.roles.trusted,
@@ -61,7 +61,7 @@ def look(signed: SignedTerms = SMALL.signed, **changes: Any) -> client.Invitatio
 
 
 def resigned(change: Callable[[dict[str, Any]], object]) -> SignedTerms:
-    """Let server and shuffler sign changed terms."""
+    """Let the server and the shuffler sign changed terms."""
     plain = json.loads(SMALL.round.document)
     change(plain)
     terms = read_terms(json.dumps(plain).encode()).terms
@@ -70,7 +70,7 @@ def resigned(change: Callable[[dict[str, Any]], object]) -> SignedTerms:
 
 
 def test_an_open_round_says_that_outsiders_must_not_flood_it() -> None:
-    """Terms that say `open` have one assumption more, which the promise and its caveat name."""
+    """Terms with `open` admission add an assumption that the promise and its caveat name."""
     open_ = resigned(lambda plain: plain["shufflers"][0].update(admission={"kind": "open"}))
     for signed, anybody in ((SMALL.signed, False), (open_, True)):
         promise = look(signed).guarantee
@@ -80,7 +80,7 @@ def test_an_open_round_says_that_outsiders_must_not_flood_it() -> None:
 
 
 def test_good_terms_are_an_invitation() -> None:
-    """The guarantee is the client's own and within the limit."""
+    """The guarantee is computed by the client and within its limit."""
     invitation = look()
     assert invitation.guarantee.epsilon <= LIMIT.epsilon
     assert invitation.guarantee.crowd == 2
@@ -98,7 +98,7 @@ def test_good_terms_are_an_invitation() -> None:
     ],
 )
 def test_terms_that_do_not_suit_are_refused(changes: dict[str, Any], message: str) -> None:
-    """Each reason is told."""
+    """Each refusal gives its reason."""
     with pytest.raises(Refused, match=message):
         look(**changes)
 
@@ -114,8 +114,8 @@ def randomizer(epsilon: float) -> dict[str, Any]:
     [
         (lambda t: t["groups"][0]["promise"].update(epsilon=0.5), "gives only"),
         (lambda t: t["groups"][0].update(randomizer=randomizer(8.0)), "gives only"),
-        (lambda t: t["groups"][0].update(randomizer={"name": "plain"}), "no mechanism"),
-        (lambda t: t["groups"][0].update(randomizer={}), "no mechanism"),
+        (lambda t: t["groups"][0].update(randomizer={"name": "plain"}), "cannot use a mechanism"),
+        (lambda t: t["groups"][0].update(randomizer={}), "cannot use a mechanism"),
         (lambda t: t["groups"][0].update(decode="guess"), "decode"),
         (lambda t: t["groups"][0].update(payload_size=9), "size"),
     ],
@@ -123,13 +123,13 @@ def randomizer(epsilon: float) -> dict[str, Any]:
 def test_terms_that_promise_too_much_are_refused(
     change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
-    """Signatures do not help: the client's arithmetic decides."""
+    """Valid signatures do not help: the client's own computation decides."""
     with pytest.raises(Refused, match=message):
         look(resigned(change))
 
 
 def described(made: MinkowskiResponse) -> Callable[[dict[str, Any]], object]:
-    """Make a change that states another mechanism, with the size of its reports."""
+    """Return a change that states another mechanism, with the size of its reports."""
     size = PayloadFormat.between(made.low, made.high).size
     return lambda t: t["groups"][0].update(
         randomizer=made.params(), payload_size=size, decode=made.decodes[0]
@@ -144,7 +144,7 @@ WIDE = MinkowskiResponse(domain=Ball(radius=1.0, p=1, dimension=1_025), epsilon=
 def test_a_mechanism_is_refused_before_its_law_is_computed(
     made: MinkowskiResponse, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Floats leak, and a law of thousands of numbers takes minutes: neither costs any time."""
+    """Floats leak and laws of thousands of numbers take minutes: both are refused at no cost."""
     signed = resigned(described(made))
     slow = property(lambda _: pytest.fail("the law was computed"))
     monkeypatch.setattr(MinkowskiResponse, "law", slow)
@@ -157,12 +157,12 @@ def test_a_mechanism_is_refused_before_its_law_is_computed(
 
 
 def test_a_mechanism_in_floats_is_for_simulations() -> None:
-    """The same terms are an invitation to a simulated round."""
+    """The same terms give an invitation in a simulated round."""
     assert look(resigned(described(FLOATS)), simulated=True).randomizer.params() == FLOATS.params()
 
 
 def test_an_epsilon_within_rounding_of_the_promise_is_accepted() -> None:
-    """A limit of just what the round costs is enough; the float below it is not."""
+    """A limit equal to the round's ε is enough; the next float below is not."""
     cost = look().guarantee.epsilon
     assert look(limit=Limit(cost, 1e-3))
     with pytest.raises(Refused, match="your limit"):
@@ -173,7 +173,7 @@ def test_an_epsilon_within_rounding_of_the_promise_is_accepted() -> None:
 
 
 def test_seeded_randomness_is_for_simulations() -> None:
-    """A real invitation takes the system's randomness and no other."""
+    """A real invitation accepts only the system's randomness."""
     invitation = look()
     with pytest.raises(Refused, match="simulations"):
         invitation.join((0.5, 0.5), ledger=None, entropy=seeded(1))
@@ -186,7 +186,7 @@ def test_seeded_randomness_is_for_simulations() -> None:
     assert invitation.join((0.5, 0.5), ledger=None, entropy=system()).upload
 
 
-def test_a_refusing_ledger_lets_nothing_out() -> None:
+def test_a_refusing_ledger_lets_nothing_leave() -> None:
     """Joining asks the ledger before it returns anything."""
     with pytest.raises(Refused, match="nothing is left"):
         look().join((0.5, 0.5), ledger=Purse(empty=True))
@@ -196,7 +196,7 @@ def test_a_refusing_ledger_lets_nothing_out() -> None:
 
 
 class Drawer:
-    """A place for one ticket that writes down what is done with it."""
+    """A store for one ticket that records its calls."""
 
     def __init__(self, purse: Purse, ticket: Ticket | None = None) -> None:
         self.purse = purse
@@ -214,7 +214,7 @@ class Drawer:
         self.done.append("keep")
 
     def discard(self) -> None:
-        """Remove it."""
+        """Remove the ticket."""
         self.ticket = None
         self.done.append("discard")
 
@@ -232,7 +232,7 @@ def test_the_ticket_is_stored_and_then_paid_for() -> None:
 
 
 def test_a_new_ticket_goes_when_the_ledger_refuses_and_a_stored_one_stays() -> None:
-    """A refusal leaves things as they were: a report that may have been sent is kept."""
+    """A refusal restores the state before: a report that may have been sent is kept."""
     empty = Purse(empty=True)
     drawer = Drawer(empty)
     with pytest.raises(Refused, match="nothing is left"):
@@ -246,7 +246,7 @@ def test_a_new_ticket_goes_when_the_ledger_refuses_and_a_stored_one_stays() -> N
 
 
 def test_a_ticket_of_another_group_or_round_is_not_used() -> None:
-    """A name that is taken already is a mistake; nothing is paid."""
+    """A file that is in use is an error, and nothing is paid."""
     purse = Purse()
     for other in (SMALL.join(1), SmallRound(name="morning").join(0)):
         drawer = Drawer(purse, other)
@@ -257,7 +257,7 @@ def test_a_ticket_of_another_group_or_round_is_not_used() -> None:
 
 
 def test_a_value_outside_the_domain_costs_nothing() -> None:
-    """It is not moved unless asked, and the ledger is not touched."""
+    """The value is clamped only on request, and the ledger is not touched."""
     purse = Purse()
     with pytest.raises(OutsideDomain):
         look().join((1.5, 0.5), ledger=purse)
@@ -266,7 +266,7 @@ def test_a_value_outside_the_domain_costs_nothing() -> None:
 
 
 def test_notes_have_one_size() -> None:
-    """A short note is padded, a long one refused."""
+    """A short note is padded, a long one is refused."""
     small = SmallRound(note_size=4)
     sizes = {
         len(
@@ -280,7 +280,7 @@ def test_notes_have_one_size() -> None:
 
 
 def test_terms_that_hide_an_exposure_are_refused() -> None:
-    """With corrupted people the client reckons itself whom their answers give away."""
+    """The client counts corrupted people, and itself among those whom answers may expose."""
 
     def matching(exposed: int) -> Callable[[dict[str, Any]], object]:
         def change(plain: dict[str, Any]) -> None:
@@ -314,8 +314,8 @@ MADE_BY = {
 }
 
 
-def test_what_was_checked_is_made_only_where_it_is_checked() -> None:
-    """Nothing else in the package calls these constructors, so that the types tell the truth."""
+def test_checked_types_are_constructed_only_where_they_are_checked() -> None:
+    """No other module calls these constructors, so the types prove the checks."""
     package = Path(coatcheck.__file__).parent
     for path in package.rglob("*.py"):
         source = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The envelope against the published vectors, against another implementation, and tampered with."""
+"""The envelope against published vectors, another implementation and tampering."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ suites = pytest.mark.parametrize("suite", SUITES.values(), ids=list(SUITES))
 
 
 def hexed(vector: dict[str, Any], name: str) -> bytes:
-    """Read one field of a vector."""
+    """Decode one field of a vector."""
     return bytes.fromhex(vector[name])
 
 
@@ -55,7 +55,7 @@ def test_published_vectors_open(vector: dict[str, Any]) -> None:
 @settings(max_examples=25, deadline=None)
 @given(text=st.binary(max_size=300), bound=st.binary(max_size=120))
 def test_an_independent_implementation_agrees_in_both_directions(text: bytes, bound: bytes) -> None:
-    """What we seal pyhpke opens, and the other way round, byte for byte."""
+    """What we seal pyhpke opens, and what it seals we open, byte for byte."""
     pairs = PAIRS["x25519"]
     peer = CipherSuite.new(
         KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.CHACHA20_POLY1305
@@ -70,7 +70,7 @@ def test_an_independent_implementation_agrees_in_both_directions(text: bytes, bo
 
 @suites
 def test_sealing_adds_exactly_the_stated_overhead(suite: Suite) -> None:
-    """The sizes that terms reckon with are the sizes that sealing gives."""
+    """Sealing adds the sizes that the terms count with."""
     pairs = PAIRS[suite.name]
     for size in (0, 1, 128, 1000):
         assert len(seal(bytes(size), to=pairs.opening.public, bound=BOUND)) == size + suite.overhead
@@ -80,7 +80,7 @@ def test_sealing_adds_exactly_the_stated_overhead(suite: Suite) -> None:
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_change_closes_the_seal(suite: Suite, data: st.DataObject) -> None:
-    """One flipped bit, a cut or an added byte: always the same refusal."""
+    """One flipped bit, a cut or an added byte gives always the same error."""
     pairs = PAIRS[suite.name]
     sealed = bytearray(seal(b"a report", to=pairs.opening.public, bound=BOUND))
     cut = data.draw(st.integers(0, len(sealed)))
@@ -91,7 +91,7 @@ def test_any_change_closes_the_seal(suite: Suite, data: st.DataObject) -> None:
 
 
 def test_a_seal_opens_in_its_own_place_only() -> None:
-    """Purpose, hop, group, digest and upload id are each bound: no two bindings are equal."""
+    """A seal binds purpose, hop, group, digest and upload id; no two bindings are equal."""
     pairs = PAIRS["x25519"]
     places = [
         binding(purpose, digest=digest, group=group, hop=hop, upload=upload)
@@ -110,7 +110,7 @@ def test_a_seal_opens_in_its_own_place_only() -> None:
 
 
 def test_another_persons_key_opens_nothing() -> None:
-    """A seal is for one key."""
+    """A seal opens under its recipient's key only."""
     sealed = seal(b"x", to=SealingKey(CLASSICAL, PAIRS["x25519"].opening.public_raw), bound=BOUND)
     with pytest.raises(Unsealable):
         unseal(sealed, key=KeyPairs(CLASSICAL, bytes(32)).opening, bound=BOUND)

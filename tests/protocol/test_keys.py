@@ -1,4 +1,4 @@
-"""Keys: what a seed gives, what a stranger's key must not be, and what never prints."""
+"""Keys: derivation from a seed, rejection of invalid keys, and no printing of secrets."""
 
 import pickle
 
@@ -43,7 +43,7 @@ suites = pytest.mark.parametrize("suite", SUITES.values(), ids=list(SUITES))
 
 @suites
 def test_one_seed_gives_the_same_pairs_twice(suite: Suite) -> None:
-    """A ticket that keeps the seed keeps the keys and the address."""
+    """A ticket that stores the seed restores the keys and the address."""
     first, again = KeyPairs(suite, bytes(range(32))), KeyPairs(suite, bytes(range(32)))
     assert first.contact_raw == again.contact_raw
     assert first.address == again.address
@@ -52,7 +52,7 @@ def test_one_seed_gives_the_same_pairs_twice(suite: Suite) -> None:
 
 
 def test_receiving_and_signing_keys_differ() -> None:
-    """The two labels give keys that have nothing in common, in each suite."""
+    """The two labels give unrelated keys in each suite."""
     pairs = KeyPairs(CLASSICAL, bytes(32))
     assert pairs.opening.public_raw != pairs.signing.public_raw
     assert KeyPairs(HYBRID, bytes(32)).address != pairs.address
@@ -72,12 +72,12 @@ def test_low_order_sealing_keys_are_refused(raw: bytes) -> None:
 
 @pytest.mark.parametrize("raw", SMALL_ORDER, ids=bytes.hex)
 def test_small_order_verifying_keys_are_refused(raw: bytes) -> None:
-    """A key for which everyone can sign is refused when it is decoded."""
+    """A key for which anyone can sign is refused when it is decoded."""
     with pytest.raises(BadKey):
         VerifyingKey(raw)
 
 
-def test_the_universal_forgery_is_real_and_shut_out() -> None:
+def test_the_universal_forgery_is_real_and_excluded() -> None:
     """The library accepts (identity, 0) for any message under the key 01 00..00; we do not."""
     identity = (1).to_bytes(32, "little")
     Ed25519PublicKey.from_public_bytes(identity).verify(identity + bytes(32), b"any message")
@@ -86,7 +86,7 @@ def test_the_universal_forgery_is_real_and_shut_out() -> None:
 
 
 def test_other_encodings_of_a_key_are_refused() -> None:
-    """One key has one address: the set top bit and values past p do not decode."""
+    """One key has one address: a set top bit and values past p do not decode."""
     raw = bytearray(KeyPairs(CLASSICAL, bytes(32)).opening.public_raw)
     raw[31] |= 0x80
     with pytest.raises(BadKey):
@@ -96,7 +96,7 @@ def test_other_encodings_of_a_key_are_refused() -> None:
 
 
 def test_an_mlkem_key_out_of_range_is_refused() -> None:
-    """Coefficients of 4095 are no ML-KEM key."""
+    """Coefficients of 4095 are not in a valid ML-KEM key."""
     honest = KeyPairs(HYBRID, bytes(32)).opening.public_raw
     with pytest.raises(BadKey):
         SealingKey(HYBRID, b"\xff" * 1184 + honest[1184:])
@@ -128,7 +128,7 @@ def test_signatures_hold_for_their_message_only() -> None:
 
 @suites
 def test_secrets_neither_print_nor_pickle(suite: Suite) -> None:
-    """No text form of a private key holds a byte of its secret."""
+    """No text form of a private key contains a byte of its secret."""
     secret = bytes(range(100, 132))
     pairs = KeyPairs(suite, secret)
     for thing in (pairs, pairs.opening, pairs.signing, OpeningKey(suite, secret)):

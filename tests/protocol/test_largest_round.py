@@ -1,4 +1,4 @@
-"""What no store, file or count can hold is refused when terms are drafted, at the very edge."""
+"""Rounds beyond the limits of stores, files or counters: refused when terms are drafted."""
 
 from pathlib import Path
 
@@ -22,13 +22,13 @@ CASCADE = SmallRound(shufflers=2).round
 
 
 def with_groups(round_: Round, **changed: int) -> Round:
-    """The same round with other numbers for each group."""
+    """Return the same round with other numbers for each group."""
     groups = tuple(replace(group, **changed) for group in round_.terms.groups)
     return Round(replace(round_.terms, groups=groups), round_.document)
 
 
 def test_the_least_crowd_fits_into_a_batch() -> None:
-    """Ten people of each group take exactly so many bytes; with one byte less it is refused."""
+    """A limit of exactly ten people per group passes; one byte less is refused."""
     round_ = with_groups(SMALL, minimum=10)
     limit = heading_size(2, 1) + 20 * max(sizes_of(round_))
     check_capacity(round_, limit=limit)
@@ -39,7 +39,7 @@ def test_the_least_crowd_fits_into_a_batch() -> None:
 
 
 def test_counts_of_a_batch_hold_the_least_crowd() -> None:
-    """With two shufflers an upload has two items, of which 2^32 - 1 can be counted."""
+    """With two shufflers an upload has two items, and a batch counts at most 2^32 - 1 items."""
     check_capacity(with_groups(CASCADE, minimum=2**31 - 1), limit=ENDLESS)
     eight = Round(replace(CASCADE.terms, shufflers=CASCADE.terms.shufflers * 4), CASCADE.document)
     check_capacity(with_groups(eight, minimum=(2**32 - 1) // 8), limit=ENDLESS)
@@ -58,8 +58,8 @@ def test_a_part_of_the_answers_fits_into_a_file() -> None:
     check_capacity(with_groups(SMALL, answer_size=most + 1), limit=2**30)
 
 
-def test_a_server_does_not_sign_what_nobody_can_carry(tmp_path: Path) -> None:
-    """It knows its own `batch_limit`."""
+def test_a_server_does_not_sign_a_round_above_its_batch_limit(tmp_path: Path) -> None:
+    """The server applies its own `batch_limit`."""
     Cluster(tmp_path, extra={"batch_limit": 10_000})
     settings = read_settings(tmp_path / "server.toml", role="server", kind=ServerSettings)
     shuffler, board = (read_keys(tmp_path / f"{name}.key") for name in ("shuffler-1", "board"))

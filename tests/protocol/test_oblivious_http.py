@@ -1,4 +1,4 @@
-"""Binary HTTP and Oblivious HTTP: the RFCs' bytes, round trips, sizes, and broken messages."""
+"""Binary HTTP and Oblivious HTTP: the RFCs' bytes, round trips, sizes and broken messages."""
 
 import contextlib
 from dataclasses import replace
@@ -32,7 +32,7 @@ FIELDS = st.lists(
 
 
 def test_the_exchange_of_rfc_9458_is_the_same_to_the_byte() -> None:
-    """Appendix A: keys, request and response, sealed and opened."""
+    """Keys, request and response of appendix A are sealed and opened byte for byte."""
     given_ = published("rfc9458-appendix-a.json")
     raw = {
         name: bytes.fromhex(v)
@@ -52,7 +52,7 @@ def test_the_exchange_of_rfc_9458_is_the_same_to_the_byte() -> None:
 
 
 def test_a_request_to_another_number_does_not_open() -> None:
-    """The number stands in what the key is derived from; a gateway takes its own alone."""
+    """The key id is part of the key derivation; a gateway accepts only its own."""
     key = GatewayKey(7, bytes(range(32)))
     config = read_keys(write_keys([key]))
     assert key.open(seal_request(b"text", config).raw).text == b"text"
@@ -61,7 +61,7 @@ def test_a_request_to_another_number_does_not_open() -> None:
 
 
 def test_the_examples_of_rfc_9292_read_as_they_say() -> None:
-    """Known length reads and writes to the same bytes; indeterminate length is refused."""
+    """Known-length messages round-trip byte for byte; indeterminate length is refused."""
     for one in published("rfc9292-examples.json")["vectors"]:
         raw = bytes.fromhex(one["hex"])
         kind = Request if "method" in one else Response
@@ -92,7 +92,7 @@ def test_messages_come_back_as_they_went(
     content: bytes,
     pad: int,
 ) -> None:
-    """Any fields, content and padding."""
+    """Messages with any fields, content and padding round-trip."""
     request = Request(b"PUT", b"http", b"[::1]:80", b"/a?b=c", headers, content, trailers)
     assert Request.decode(request.encode(len(request.encode()) + pad)) == request
     response = Response(599, headers, content, trailers)
@@ -103,7 +103,7 @@ def test_messages_come_back_as_they_went(
 @settings(max_examples=100, deadline=None)
 @given(raw=st.binary(max_size=400))
 def test_any_bytes_are_read_or_refused(kind: str, raw: bytes) -> None:
-    """Nothing falls over."""
+    """No input raises an unexpected error."""
     read, _ = KINDS[kind]
     with contextlib.suppress(Refused):
         read(raw)
@@ -111,7 +111,7 @@ def test_any_bytes_are_read_or_refused(kind: str, raw: bytes) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_broken_messages_are_read_or_refused(kind: str) -> None:
-    """A small share of `python -m bench oblivious`; what is sealed opens unaltered only."""
+    """A small share of `python -m bench oblivious`: only unaltered messages open."""
     read = sum(outcomes(kind, 2_000, seed=3))
     assert read < 2_000
     if kind.startswith("sealed"):
@@ -119,7 +119,7 @@ def test_broken_messages_are_read_or_refused(kind: str) -> None:
 
 
 def test_every_size_is_one_of_a_few() -> None:
-    """Messages of any length, sealed, have a size of the ladder; longer ones are refused."""
+    """Sealed messages of any length have a size of the ladder; longer ones are refused."""
     for size in (0, 1, 4041, 4042, 5_000, 60_000, SIZES[-1] - OVERHEAD):
         text = bytes(message_size(size, overhead=OVERHEAD))
         assert len(text) >= size
@@ -136,7 +136,7 @@ def test_every_size_is_one_of_a_few() -> None:
 
 
 def test_an_answer_opens_for_its_own_request_only() -> None:
-    """Two requests with equal text have nothing in common, nor have two answers to one."""
+    """Two requests with equal text, and two answers to one request, share no bytes."""
     one, two = (seal_request(b"text", CONFIG) for _ in range(2))
     assert one.raw[7:] != two.raw[7:]
     opened = KEY.open(one.raw)
@@ -150,7 +150,7 @@ def test_an_answer_opens_for_its_own_request_only() -> None:
 
 
 def test_the_keys_of_a_gateway_do_not_print() -> None:
-    """Neither the secret nor an exchange's context shows."""
+    """Neither the secret nor an exchange's context is printed."""
     secret = bytes(range(32))
     key = GatewayKey(7, secret)
     assert secret.hex() not in repr(key) + repr(vars(key))

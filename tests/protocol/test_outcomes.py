@@ -1,4 +1,4 @@
-"""How a round ends: the numbers of a heading, who may say it, and by when."""
+"""Outcomes of a round: the counts in a heading, who may sign it, and its deadlines."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -46,14 +46,14 @@ HOPS = SMALL.roles.shufflers
 def ending(
     outcome: int, reason: int = 0, who: int = SERVER, tallies: Sequence[Tally] = NONE
 ) -> Bulletin:
-    """Write an end without entries, whatever it says."""
+    """Return an outcome without entries, valid or not."""
     none: list[list[bytes]] = [[], []]
     counts = (tallies, [bytes(32)] * 2)
     return Bulletin.compose(none, outcome, SMALL.round.digest, *counts, reason=reason, signer=who)
 
 
 def signed(bulletin: Bulletin, *, as_shuffler: int | None = None) -> bytes:
-    """Sign an end as the server or as a shuffler."""
+    """Sign an outcome as the server or as a shuffler."""
     keys = SMALL.roles.server if as_shuffler is None else HOPS[as_shuffler]
     return bulletin.signed(keys.signing.sign).encode()
 
@@ -67,8 +67,8 @@ GOOD = [
 ]
 
 
-def test_which_headings_keep_their_numbers() -> None:
-    """Of all outcomes, reasons, speakers and counts only those of SPEC's table do."""
+def test_which_headings_have_valid_counts() -> None:
+    """Of all outcomes, reasons, signers and counts only those of SPEC's table are valid."""
     for outcome in REASONS:
         for reason in range(7):
             for who in (0, 1, SERVER):
@@ -79,10 +79,10 @@ def test_which_headings_keep_their_numbers() -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in GOOD if case[0] != ANSWERED])
-def test_the_board_takes_a_good_end_from_whoever_says_it(
+def test_the_board_accepts_a_valid_outcome_from_its_signer(
     case: tuple[int, int, int, tuple[Tally, ...]],
 ) -> None:
-    """It shows it once, at one place, and tells it in words that name who and why."""
+    """It shows the outcome once, at one place, and its text names the signer and the reason."""
     bulletin = ending(*case)
     who = None if case[2] == SERVER else case[2]
     board, raw = SMALL.board(), signed(bulletin, as_shuffler=who)
@@ -92,8 +92,8 @@ def test_the_board_takes_a_good_end_from_whoever_says_it(
     assert name in outcome_text(shown.heading, SMALL.round)
 
 
-def test_the_board_refuses_headings_that_break_their_numbers() -> None:
-    """Also when the right key signed them."""
+def test_the_board_refuses_headings_with_invalid_counts() -> None:
+    """This holds even if the right key signed them."""
     board = SMALL.board()
     for bulletin in (ending(ANSWERED, tallies=NONE), ending(REFUSED, FEW_REPORTS, tallies=ENOUGH)):
         with pytest.raises(Malformed, match="inconsistent"):
@@ -102,7 +102,7 @@ def test_the_board_refuses_headings_that_break_their_numbers() -> None:
 
 
 def test_each_signs_under_its_own_name_and_label() -> None:
-    """A shuffler's word is not the server's, nor another shuffler's, nor under another label."""
+    """A shuffler's signature is not valid for the server, another shuffler or another label."""
     board = SMALL.board()
     first, own = ending(ABANDONED, LATE, 0), ending(ABANDONED, LATE, SERVER)
     for forged in (
@@ -123,8 +123,8 @@ def _mislabelled(bulletin: Bulletin) -> bytes:
     return Bulletin(replace(bulletin.heading, signature=signature), ((), ())).encode()
 
 
-def test_the_first_end_stays() -> None:
-    """Whatever is told later, by whoever: the board keeps what it showed."""
+def test_the_first_outcome_stays() -> None:
+    """Whatever a party sends later, the board keeps the first outcome."""
     crowd = SMALL.crowd(3)
     answers = SMALL.server().answer(SMALL.batch(crowd))
     word = signed(ending(ABANDONED, LATE, 1), as_shuffler=1)
@@ -141,7 +141,7 @@ def test_the_first_end_stays() -> None:
 
 
 def test_the_shares_of_the_grace() -> None:
-    """SPEC section 9, by hand: k + 2 equal shares, and everybody's own deadline."""
+    """SPEC section 9, computed by hand: k + 2 equal shares, and a deadline for each role."""
     terms = SMALL.round.terms
     assert terms.grace == 3600
     assert [due(SMALL.round, n) - terms.expires for n in range(5)] == [0, 900, 1800, 2700, 3600]
@@ -149,8 +149,8 @@ def test_the_shares_of_the_grace() -> None:
     assert outcome_due(SMALL.round) == terms.expires + 3600
 
 
-def test_a_shuffler_gives_up_at_its_deadlines() -> None:
-    """The first at `expires` or with the next one's deadline, a later one at its own."""
+def test_a_shuffler_abandons_at_its_deadlines() -> None:
+    """The first at `expires` or at the next one's deadline, a later one at its own."""
     first, second = SMALL.shuffler(0), SMALL.shuffler(1)
     expires = SMALL.round.terms.expires
     assert first.overdue(now=expires - 1) == NO_REASON
@@ -172,8 +172,8 @@ def test_a_shuffler_gives_up_at_its_deadlines() -> None:
     assert first.phase is ShufflerPhase.ENDED
 
 
-def test_a_role_hears_earlier_shufflers_only() -> None:
-    """Its own word, a later one's and the server's end nothing; and with a batch nothing does."""
+def test_a_role_accepts_outcomes_of_earlier_shufflers_only() -> None:
+    """Its own, a later shuffler's and the server's outcome end nothing; with a batch, none does."""
     word = [signed(ending(ABANDONED, OPERATOR, hop), as_shuffler=hop) for hop in (0, 1)]
     own = signed(ending(ABANDONED, LATE))
     second, server = SMALL.shuffler(1), SMALL.server()
@@ -198,7 +198,7 @@ def test_a_role_hears_earlier_shufflers_only() -> None:
 
 
 def test_a_server_ends_a_round_whose_batch_never_came() -> None:
-    """At its deadline and not before, and then no batch is taken."""
+    """At its deadline and not before; afterwards it accepts no batch."""
     server, last = SMALL.server(), due(SMALL.round, 2)
     with pytest.raises(Refused, match=r"can still be released|not overdue"):
         server.abandon(now=last - 1)
@@ -208,19 +208,19 @@ def test_a_server_ends_a_round_whose_batch_never_came() -> None:
         server.accept(SMALL.batch(SMALL.crowd(3)))
 
 
-def test_an_end_that_does_not_come_is_owed() -> None:
-    """Before the deadline a person waits; from then on they are told by whom it is owed."""
+def test_a_missing_outcome_is_owed() -> None:
+    """Before the deadline a person waits; afterwards the error names the party that owes it."""
     last, server = outcome_due(SMALL.round), SMALL.round.terms.server.name
     check_not_overdue(SMALL.round, now=last - 1)
     assert "is due by" in pending_text(SMALL.round, now=last - 1)
-    with pytest.raises(Refused, match=f"the server '{server}' owes since"):
+    with pytest.raises(Refused, match=f"the server '{server}' has owed since"):
         check_not_overdue(SMALL.round, now=last)
     board = SMALL.round.terms.board.name
     assert f"the board '{board}' owes it" in pending_text(SMALL.round, now=last)
 
 
 def test_a_receipt_stands_against_a_heading_that_counts_nobody() -> None:
-    """A refused round in which one's own group received nothing breaks its numbers, too."""
+    """A refused round that counts nobody in the person's group contradicts the receipt."""
     shuffler, mine = SMALL.shuffler(), SMALL.join(1)
     receipt = shuffler.receive(mine.upload, now=CLOSES)
     kept = client.keep_receipt(mine, receipt, SMALL.round)
@@ -233,8 +233,8 @@ def test_a_receipt_stands_against_a_heading_that_counts_nobody() -> None:
         client.collect(mine, denied)
 
 
-def test_an_end_decodes_to_what_was_written() -> None:
-    """Reason and speaker survive the wire, and every reason has its words."""
+def test_an_outcome_decodes_to_what_was_encoded() -> None:
+    """Reason and signer survive the wire, and every reason has its text."""
     for reason in (FEW_REPORTS, FEW_TRAPS, LATE, OPERATOR):
         word = abandonment(SMALL.round, reason=reason, signer=1).signed(HOPS[1].signing.sign)
         heading = Heading.decode(word.encode())

@@ -1,4 +1,4 @@
-"""Privacy Pass as published: challenges, tokens of other people's issuers, and headers."""
+"""Privacy Pass as published: challenges, tokens of other issuers, and headers."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ ISSUER = TestIssuer()
 
 
 def test_tokens_of_rfc_9578_are_redeemed() -> None:
-    """All of appendix B.2 and of two libraries, by the key and the challenge that they name."""
+    """Tokens of appendix B.2 and of two libraries verify under their keys and challenges."""
     cases = [*published("rfc9578-appendix-b2.json")["vectors"]]
     cases += published("rfc9578-blind-rsa-rust.json")["vectors"]
     assert len(cases) >= 10
@@ -38,7 +38,7 @@ def test_tokens_of_rfc_9578_are_redeemed() -> None:
 
 
 def test_a_token_of_another_salt_is_refused() -> None:
-    """privacypass-ts can issue both kinds under one key; only the one of RFC 9578 is taken."""
+    """privacypass-ts can issue both types under one key; only that of RFC 9578 is accepted."""
     good, bad = published("privacypass-ts-issued.json")["vectors"]
     privacy_pass.check_token(*_given(good))
     with pytest.raises(BadSignature, match="did not sign"):
@@ -54,7 +54,7 @@ def _given(case: dict[str, str]) -> tuple[bytes, bytes, str]:
 
 
 def test_challenges_are_those_of_rfc_9577() -> None:
-    """The layout is that of appendix A.1, with our own context and origin in it."""
+    """The layout is that of appendix A.1, with our context and origin."""
     (first, *_) = published("rfc9577-token.json")["vectors"]
     parts = [
         bytes.fromhex(first[name]) for name in ("issuer_name", "redemption_context", "origin_info")
@@ -83,7 +83,7 @@ def test_challenges_are_those_of_rfc_9577() -> None:
     ],
 )
 def test_a_credential_is_read_as_the_rfc_lets_it_be_written(spelled: str) -> None:
-    """Quoted or bare, beside parameters that nobody here knows."""
+    """Quoted or bare, and beside unknown parameters."""
     raw = bytes(range(256)) + bytes(98)
     text = base64.urlsafe_b64encode(raw).decode()
     assert privacy_pass.read_credential(spelled.format(text)) == raw
@@ -109,15 +109,15 @@ def test_a_credential_is_read_as_the_rfc_lets_it_be_written(spelled: str) -> Non
         'PrivateToken token="{}" more',
     ],
 )
-def test_what_is_no_credential_is_refused(spelled: str) -> None:
-    """None, another scheme, another size, or two of them."""
+def test_an_invalid_credential_is_refused(spelled: str) -> None:
+    """A missing one, another scheme, another size, or two of them."""
     text = base64.urlsafe_b64encode(bytes(354)).decode()
     with pytest.raises(Malformed):
         privacy_pass.read_credential(spelled.format(text, text))
 
 
-def test_a_token_names_its_kind_and_its_key() -> None:
-    """One that names others is refused, also if the issuer signed it."""
+def test_a_token_names_its_type_and_its_key() -> None:
+    """A token that names others is refused, even if the issuer signed it."""
     round_ = _round()
     text = ISSUER.token(round_)[:98]
     assert privacy_pass.redeem(ISSUER.signed(text), round_, 0)
@@ -129,7 +129,7 @@ def test_a_token_names_its_kind_and_its_key() -> None:
 
 
 def test_a_token_is_for_one_place_of_the_cascade() -> None:
-    """Its challenge has the place, beside the shuffler's address."""
+    """Its challenge contains the place as well as the shuffler's address."""
     round_ = _round(shufflers=2)
     for hop in range(2):
         context = hashlib.sha256(
@@ -152,7 +152,7 @@ def _round(*, shufflers: int = 1) -> Any:
 
 
 def test_terms_name_a_key_as_the_rfc_writes_it() -> None:
-    """Another padding, exponent or size, an even modulus and another spelling are refused."""
+    """Another padding, exponent, size or spelling, and an even modulus, are refused."""
     key, tail = ISSUER.key, "0203010001"
     half = len(key) - len(tail)
     for bad in (

@@ -1,4 +1,4 @@
-"""The server: what it drops and why, when it refuses, and that everyone gets one equal parcel."""
+"""The server: what it drops and why, when it refuses, and answers of one equal size."""
 
 from collections.abc import Sequence
 
@@ -33,17 +33,17 @@ SMALL_ORDER = KEYS.contact_raw[:32] + (1).to_bytes(32, "little")
 
 
 def upload(text: bytes, name: int) -> bytes:
-    """Wrap a report as a client would, whatever it says."""
+    """Wrap a report as a client would, whatever its bytes."""
     return upload_of(text, SMALL.round, group=0, name=bytes([name]) * 16)
 
 
 def report(contact: bytes = KEYS.contact_raw, payload: bytes = PAYLOAD) -> bytes:
-    """Write a report of a rider."""
+    """Return a rider's report."""
     return encode_report(SMALL.round, group=0, contact=contact, payload=payload, note=b"")
 
 
 def ticket(raw: bytes) -> Ticket:
-    """Carry any upload where a ticket's would go."""
+    """Wrap any upload as a ticket."""
     first = HONEST[0]
     return Ticket(
         round=first.round,
@@ -70,7 +70,7 @@ def ticket(raw: bytes) -> Ticket:
     ],
 )
 def test_one_bad_report_costs_itself_only(reason: str, texts: list[bytes]) -> None:
-    """The others are answered, and the drop is counted under its reason."""
+    """The other reports are answered, and the drop is counted under its reason."""
     bad = [ticket(upload(text, n)) for n, text in enumerate(texts)]
     if reason == "unpeeled":
         raw = bytearray(upload(report(), 1))
@@ -91,7 +91,7 @@ def test_one_bad_report_costs_itself_only(reason: str, texts: list[bytes]) -> No
 
 
 def _foreign_inner(elsewhere: SmallRound) -> bytes:
-    """Put a report for another round's server under this round's outer layer."""
+    """Put a report sealed for another round's server under this round's outer layer."""
     terms = replace(SMALL.round.terms, server=elsewhere.round.terms.server)
     mixed = Round(terms, SMALL.round.document)
     return upload_of(report(), mixed, group=0, name=b"u" * 16)
@@ -109,7 +109,7 @@ def test_one_pair_of_keys_is_answered_in_one_group() -> None:
 
 
 def test_a_report_off_the_ball_is_out_of_domain() -> None:
-    """Within the box around the ball but outside it is no report of the mechanism."""
+    """A report inside the bounding box but outside the ball is not valid."""
     disc = MinkowskiResponse(domain=Ball(radius=1.0, p=2, dimension=2), epsilon=2.0, radius=0.5)
     corner = np.stack([disc.high, np.zeros(2, dtype=np.int64)])
     assert is_possible(disc, corner, np.array([True, True])).tolist() == [False, True]
@@ -118,7 +118,7 @@ def test_a_report_off_the_ball_is_out_of_domain() -> None:
 
 
 def test_below_the_minimum_after_dropping_the_round_is_refused() -> None:
-    """Bad reports that passed the shuffler do not make a crowd: nobody is answered."""
+    """Invalid reports that passed the shuffler do not count towards the minimum."""
     bad = [ticket(upload(report(LOW_ORDER), n)) for n in range(2)]
     server = SMALL.server()
     raw = server.answer(SMALL.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad]))
@@ -143,8 +143,8 @@ def test_the_same_batch_gives_the_same_bulletin() -> None:
 
 
 @pytest.mark.parametrize("phase", ServerPhase)
-def test_a_batch_is_taken_in_its_phase_only(phase: ServerPhase) -> None:
-    """A round that does not await its batch, or is over, takes none; and nothing changes."""
+def test_a_batch_is_accepted_in_its_phase_only(phase: ServerPhase) -> None:
+    """A round that awaits no batch, or is over, accepts none, and nothing changes."""
     state = ServerState(phase)
     server = Server(SMALL.round, keys=SMALL.roles.server, task=Echo(), state=state)
     batch = SMALL.batch(HONEST)
@@ -159,7 +159,7 @@ def test_a_batch_is_taken_in_its_phase_only(phase: ServerPhase) -> None:
 
 
 def test_a_refusal_counts_what_the_batch_says() -> None:
-    """A batch that its task cannot answer gives a signed bulletin without entries."""
+    """A batch that the task cannot answer gives a signed bulletin without entries."""
     batch = SMALL.batch(HONEST)
     raw = refusal(batch, round_=SMALL.round, keys=SMALL.roles.server)
     heading = Bulletin.decode(raw, SMALL.round).heading
@@ -169,7 +169,7 @@ def test_a_refusal_counts_what_the_batch_says() -> None:
 
 
 def test_every_answer_of_a_group_has_one_size() -> None:
-    """Entries are the address and as many bytes as the terms say, sorted by address."""
+    """An entry is an address and as many bytes as in the terms; entries are sorted by address."""
     bulletin = Bulletin.decode(SMALL.server().answer(SMALL.batch(HONEST)), SMALL.round)
     for number, group in enumerate(bulletin.entries):
         assert {len(entry) for entry in group} == {SMALL.round.entry_size(number)}
@@ -177,7 +177,7 @@ def test_every_answer_of_a_group_has_one_size() -> None:
 
 
 def test_a_batch_that_skipped_a_shuffler_is_refused() -> None:
-    """The first shuffler's batch is no substitute for the last one's."""
+    """The first shuffler's batch does not replace the last one's."""
     small = SmallRound(shufflers=2)
     first = small.shuffler(0)
     for mine in small.crowd(3):
@@ -187,7 +187,7 @@ def test_a_batch_that_skipped_a_shuffler_is_refused() -> None:
 
 
 def test_a_failing_task_changes_nothing() -> None:
-    """The server has its batch, and may be started again with a mended task."""
+    """The server keeps its batch and can be restarted with a corrected task."""
 
     class Broken(Echo):
         def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
@@ -205,7 +205,7 @@ def test_a_failing_task_changes_nothing() -> None:
 
 
 def test_terms_with_wrong_sizes_start_no_server() -> None:
-    """A payload or an answer that cannot have the stated size is found before the round."""
+    """A payload or an answer that cannot have the stated size is rejected before the round."""
     first, second = SMALL.round.terms.groups
     for changed in (replace(first, payload_size=3), replace(first, answer_size=16)):
         terms = replace(SMALL.round.terms, groups=(changed, second))
@@ -214,7 +214,7 @@ def test_terms_with_wrong_sizes_start_no_server() -> None:
 
 
 def test_a_task_of_other_groups_starts_no_server() -> None:
-    """Two groups in the terms and three in the task do not go together."""
+    """Two groups in the terms do not fit three in the task."""
     with pytest.raises(Refused, match="has the groups"):
         Server(SMALL.round, keys=SMALL.roles.server, task=Echo(("a", "b", "c")))
 
@@ -228,7 +228,7 @@ def test_keys_and_task_must_be_those_of_the_terms() -> None:
 
 
 def test_a_draft_needs_every_group_of_its_task() -> None:
-    """One group for a task of two is a mistake, told as one."""
+    """A single group for a task of two is an error."""
     one = GroupPlan(name="riders", randomizer=SQUARE, minimum=2, delta=1e-3)
     with pytest.raises(Misuse, match="riders, drivers"):
         draft_groups([one], task=Echo(), suite=CLASSICAL)
@@ -242,7 +242,7 @@ def test_sizes_are_those_of_the_paper_or_below() -> None:
 
 
 def test_a_grid_is_read_as_places_and_a_label_by_its_place_in_the_list() -> None:
-    """A cell of a map is no label, though the same mechanism serves both."""
+    """A cell of a map becomes a place and a label a number, although one mechanism serves both."""
     cells = GridResponse(domain=Box((0, 0), (6, 4)), epsilon=3.0, cells=(3, 2))
     reports = cells.randomize([(1.0, 1.0), (5.0, 3.0), (3.0, 1.0)], seeded(1))
     assert numbers(cells, reports).tolist() == np.asarray(cells.estimate(reports)).tolist()

@@ -1,4 +1,4 @@
-"""The server's columns against the same work row by row: equal rows, counts and bytes."""
+"""The server's bulk work against the same work row by row: equal rows, counts and bytes."""
 
 from itertools import pairwise
 
@@ -62,7 +62,7 @@ RANDOMIZERS = SMALL.server().randomizers
 
 
 def opened_by_columns(batch: tuple[list[bytes | None], ...], size: int) -> list[OpenedReports]:
-    """Read a batch in partitions of a size."""
+    """Decode a batch in partitions of one size."""
     groups = []
     for number, texts in enumerate(batch):
         cuts = [*range(0, len(texts), size), len(texts)] if texts else [0, 0]
@@ -79,7 +79,7 @@ def opened_by_columns(batch: tuple[list[bytes | None], ...], size: int) -> list[
 def test_columns_keep_and_count_what_rows_do(
     batch: tuple[list[bytes | None], ...], size: int
 ) -> None:
-    """However a batch is cut into partitions, the same reports stay and drops count the same."""
+    """Any cut into partitions gives the same reports and the same counts of drops."""
     plain = read_groups(batch, ROUND, RANDOMIZERS)
     for columns, (rows, dropped) in zip(opened_by_columns(batch, size), plain, strict=True):
         found = dict(zip(REASONS, columns.tally.dropped, strict=True))
@@ -102,7 +102,7 @@ def _takes(suite: Suite, raw: bytes) -> bool:
 
 @pytest.mark.parametrize("suite", [CLASSICAL, HYBRID])
 def test_keys_are_usable_side_by_side_as_one_by_one(suite: Suite) -> None:
-    """Every edge of both curves, and coefficients at and past q in the lattice."""
+    """Every edge of both curves, and lattice coefficients at and above q."""
     good = KeyPairs(suite, b"g" * 32).contact_raw
     cut = suite.sealing_size
     raws = [good, *(good[: cut - 32] + odd + good[cut:] for odd in ODD)]
@@ -123,7 +123,7 @@ def test_keys_are_usable_side_by_side_as_one_by_one(suite: Suite) -> None:
 
 @given(st.lists(st.integers(0, 4), max_size=40))
 def test_the_first_of_equal_addresses_stays(numbers: list[int]) -> None:
-    """Also where addresses differ in one half only."""
+    """Addresses may differ in one half only."""
     names = [bytes([n // 2]) + bytes(14) + bytes([n % 2]) for n in numbers]
     rows = np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, 16)
     assert first_seen(rows).tolist() == [n not in names[:at] for at, n in enumerate(names)]
@@ -145,7 +145,7 @@ lists = st.lists(st.integers(0, 2), max_size=3)
 
 @st.composite
 def references(draw: st.DrawFn) -> References:
-    """Draw references of three reports."""
+    """Return references with three reports."""
     told = [draw(lists) for _ in range(3)]
     second = draw(st.none() | st.just([draw(st.integers(0, len(one))) for one in told]))
     return References(
@@ -169,14 +169,14 @@ numbers = st.integers(0, 3).flatmap(
 @settings(max_examples=300, deadline=None)
 @given(answers=references() | numbers, start=st.integers(0, 3))
 def test_answers_are_written_side_by_side_as_one_by_one(answers: Answers, start: int) -> None:
-    """Numbers, partners, places, second lists and nothing: the same bytes."""
+    """Numbers, partners, places, second lists and empty answers give the same bytes."""
     texts = [write_answer(answers, row, ROWS, size=300) for row in range(start, 3)]
     part = slice(start, 3)
     assert split_rows(encode_answers(answers, part, COLUMNS, size=300)) == texts
 
 
 def test_an_answer_that_does_not_fit_is_not_cut() -> None:
-    """More than the terms give, or than a head can count, is an error."""
+    """More entries than the terms allow, or than a header can count, is an error."""
     with pytest.raises(Misuse, match="take"):
         encode_answers(Values(np.zeros((1, 20))), slice(0, 1), COLUMNS, size=128)
     wide = Values(np.zeros((1, COUNT_LIMIT + 1)))
@@ -185,7 +185,7 @@ def test_an_answer_that_does_not_fit_is_not_cut() -> None:
 
 
 def test_a_round_of_many_partitions_is_answered_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every person gets their own estimate, however small the partitions are."""
+    """Each person gets their own estimate, however small the partitions are."""
     crowd = SMALL.crowd(5)
     batch = SMALL.batch(crowd)
     whole = [split_rows(group.contacts) for group in _opened(batch)]

@@ -1,4 +1,4 @@
-"""The shuffler: receipts, crowds, layers, the order, and what it forgets."""
+"""The shuffler: receipts, crowds, layers, the order, and deletion."""
 
 import hashlib
 import itertools
@@ -23,14 +23,14 @@ CROWD = SMALL.crowd(3)
 
 
 def restarted(shuffler: Shuffler) -> Shuffler:
-    """Store the state as bytes and start again from them."""
+    """Encode the state and restart from it."""
     raw = msgspec.msgpack.encode(shuffler.state)
     state = msgspec.msgpack.decode(raw, type=ShufflerState)
     return Shuffler(shuffler.round, keys=SMALL.roles.shufflers[shuffler.hop], state=state)
 
 
 def test_the_same_bytes_get_a_receipt_again() -> None:
-    """A retry changes nothing and is signed for again, also after a restart."""
+    """A retry changes nothing and gets a receipt again, even after a restart."""
     shuffler = SMALL.shuffler()
     first = shuffler.receive(CROWD[0].upload, now=OPENS)
     again = restarted(shuffler).receive(CROWD[0].upload, now=OPENS + 1)
@@ -42,7 +42,7 @@ def test_the_same_bytes_get_a_receipt_again() -> None:
 
 
 def test_other_bytes_under_the_same_id_are_refused() -> None:
-    """Fresh noise under an old id would be a second report: it changes nothing."""
+    """A new report under a used id would count twice: it changes nothing."""
     shuffler = SMALL.shuffler()
     shuffler.receive(CROWD[0].upload, now=OPENS)
     first, other, driver = (Upload.decode(CROWD[n].upload, SMALL.round) for n in (0, 2, 1))
@@ -56,7 +56,7 @@ def test_other_bytes_under_the_same_id_are_refused() -> None:
 def test_every_wrong_length_is_refused_before_any_cryptography(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From nothing to twice the size only one length is taken, and no key is touched for others."""
+    """From nothing to twice the size only one length passes, and no key is used for others."""
     shuffler = SMALL.shuffler()
     raw = CROWD[0].upload
     monkeypatch.setattr(shuffler, "_keys", None)
@@ -69,7 +69,7 @@ def test_every_wrong_length_is_refused_before_any_cryptography(
 @settings(max_examples=100, deadline=None)
 @given(at=st.integers(0, 35), change=st.integers(1, 255))
 def test_an_upload_for_elsewhere_is_refused(at: int, change: int) -> None:
-    """Another version, suite, group or digest in the head does not come in."""
+    """Another version, suite, group or digest in the header is refused."""
     raw = bytearray(CROWD[0].upload)
     raw[at] ^= change
     shuffler = SMALL.shuffler()
@@ -81,7 +81,7 @@ def test_an_upload_for_elsewhere_is_refused(at: int, change: int) -> None:
 
 
 def test_early_and_late_uploads_are_refused() -> None:
-    """Before the opening, after the expiry and after the release nothing comes in."""
+    """Uploads before the opening, after the expiry and after the release are refused."""
     shuffler = SMALL.filled(CROWD)
     late = SMALL.join(0)
     for now in (OPENS - 1, SMALL.round.terms.expires):
@@ -93,7 +93,7 @@ def test_early_and_late_uploads_are_refused() -> None:
 
 
 def test_no_release_before_its_time_or_below_the_minimum() -> None:
-    """One group short is enough to hold everybody back; the round stays open for more."""
+    """One group below its minimum holds back all groups; the round stays open."""
     shuffler = SMALL.shuffler()
     for ticket in CROWD[:3]:
         shuffler.receive(ticket.upload, now=OPENS)
@@ -110,7 +110,7 @@ def test_no_release_before_its_time_or_below_the_minimum() -> None:
 
 
 def test_uploads_that_do_not_open_count_for_nobody() -> None:
-    """Rubbish of the right size cannot make up a crowd, and is dropped with a reason."""
+    """Invalid bytes of the right size do not count towards the crowd and are dropped."""
     shuffler = SMALL.shuffler()
     rubbish = [
         Upload(0, SMALL.round.digest, bytes([n]) * 16, bytes(168)).encode(SMALL.round)
@@ -130,7 +130,7 @@ def test_uploads_that_do_not_open_count_for_nobody() -> None:
 
 
 def test_a_copied_body_under_another_id_does_not_open() -> None:
-    """A thief who copies somebody's sealed report gets it dropped; the owner's stays."""
+    """A copied sealed report is dropped; the owner's stays."""
     shuffler = SMALL.shuffler()
     owner = Upload.decode(CROWD[0].upload, SMALL.round)
     copy = Upload(0, owner.digest, b"another name, ok", owner.body).encode(SMALL.round)
@@ -142,8 +142,8 @@ def test_a_copied_body_under_another_id_does_not_open() -> None:
     assert batch.tallies[0].dropped[0] == 1
 
 
-def test_nothing_of_sixteen_bytes_is_common_to_upload_and_batch() -> None:
-    """What goes in cannot be recognized in what comes out, at any hop of a cascade."""
+def test_no_sixteen_bytes_are_common_to_upload_and_batch() -> None:
+    """No output can be matched with an input by its bytes, at any hop of a cascade."""
     small = SmallRound(minimum=2, shufflers=2)
     tickets = small.crowd(4)
     seen = [[ticket.upload for ticket in tickets]]
@@ -173,7 +173,7 @@ def test_a_restart_does_not_change_the_order() -> None:
 
 
 def test_the_order_does_not_depend_on_arrival() -> None:
-    """The same uploads in any order of arrival leave in the same order under one secret."""
+    """One secret gives the same order for any order of arrival."""
     secret = SMALL.shuffler().state.secret
     batches = set()
     for order in ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [2, 5, 0, 3, 1, 4]):
@@ -232,8 +232,8 @@ def test_released_batches_follow_the_ranks() -> None:
     assert stats.chisquare(list(counts.values())).pvalue > 1e-4
 
 
-def test_after_release_nothing_is_remembered() -> None:
-    """The secret and the uploads are gone; the batch goes when it is delivered."""
+def test_after_release_nothing_is_kept() -> None:
+    """The secret and the uploads are deleted at once, the batch on delivery."""
     shuffler = SMALL.filled(CROWD)
     secret = bytes(shuffler.state.secret)
     raw = released(shuffler)
@@ -248,7 +248,7 @@ def test_after_release_nothing_is_remembered() -> None:
 
 
 def test_an_abandoned_round_forgets_and_stays_shut() -> None:
-    """Nothing comes in or out of it any more."""
+    """Nothing enters or leaves the round any more."""
     shuffler = SMALL.filled(CROWD)
     shuffler.abandon()
     assert shuffler.crowd == (0, 0)
@@ -265,7 +265,7 @@ def test_an_abandoned_round_forgets_and_stays_shut() -> None:
 
 
 def test_the_secret_of_the_order_is_not_seeded() -> None:
-    """A secret that can be drawn again would undo the order: simulations alone may have one."""
+    """A repeatable secret would reveal the order: only simulations may have one."""
     with pytest.raises(Refused, match="simulations"):
         fresh_state(seeded(1))
     assert any(fresh_state(system()).secret)
@@ -273,7 +273,7 @@ def test_the_secret_of_the_order_is_not_seeded() -> None:
 
 
 def test_only_the_named_keys_run_a_shuffler() -> None:
-    """The server's keys, or a stranger's, make no shuffler."""
+    """The server's keys, or a stranger's, cannot start a shuffler."""
     for keys in (SMALL.roles.server, SmallRound(seed=5).roles.shufflers[0]):
         with pytest.raises(Misuse):
             Shuffler(
@@ -286,7 +286,7 @@ def test_only_the_named_keys_run_a_shuffler() -> None:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_altered_batches_do_not_pass(data: st.DataObject) -> None:
-    """A batch that is cut, grown or changed anywhere fails to decode or to verify."""
+    """A batch that is cut, grown or changed anywhere does not decode or verify."""
     raw = bytearray(BATCH)
     how = data.draw(st.sampled_from(["flip", "cut", "grow"]))
     if how == "flip":

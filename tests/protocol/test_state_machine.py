@@ -1,4 +1,4 @@
-"""The shuffler's table of moves, and cascades."""
+"""The shuffler's table of transitions, and cascades."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ EXPIRES = SMALL.round.terms.expires
 
 
 def in_phase(phase: ShufflerPhase) -> Shuffler:
-    """Return a shuffler with a full crowd whose round came to a phase by its moves."""
+    """Return a shuffler with a full crowd, brought to a phase by its transitions."""
     shuffler = SMALL.filled(CROWD)
     if phase in {ShufflerPhase.CLOSED, ShufflerPhase.RELEASED, ShufflerPhase.DELIVERED}:
         shuffler.close(now=CLOSES)
@@ -43,7 +43,7 @@ def in_phase(phase: ShufflerPhase) -> Shuffler:
 
 
 def made(shuffler: Shuffler, move: str) -> None:
-    """Make a move with what it needs; nothing but the phase can be wrong with it."""
+    """Make a transition with valid arguments; only the phase can be wrong."""
     calls: dict[str, Callable[[], object]] = {
         "receive": lambda: shuffler.receive(SMALL.join(0).upload, now=OPENS),
         "accept": lambda: shuffler.accept(b""),
@@ -64,8 +64,8 @@ NAMES = sorted({move for _, move, _ in SHUFFLER_TRANSITIONS})
 
 @pytest.mark.parametrize("move", NAMES)
 @pytest.mark.parametrize("phase", ShufflerPhase)
-def test_the_table_is_all_there_is(phase: ShufflerPhase, move: str) -> None:
-    """A pair that the table lists leads where it says; every other changes nothing."""
+def test_the_table_is_complete(phase: ShufflerPhase, move: str) -> None:
+    """A listed pair leads to its listed phase; every other pair changes nothing."""
     shuffler = in_phase(phase)
     before = msgspec.msgpack.encode(shuffler.state)
     if (phase, move) == (ShufflerPhase.RELEASED, "release"):
@@ -84,7 +84,7 @@ def test_the_table_is_all_there_is(phase: ShufflerPhase, move: str) -> None:
 
 
 def test_a_later_shuffler_closes_with_its_batch() -> None:
-    """Its one batch closes the round; after it nothing more can come, so it is never reopened."""
+    """The batch closes the round, and no more can arrive, so it is never reopened."""
     second = CASCADE.shuffler(1)
     end = due(CASCADE.round, 1)
     assert not second.expired(now=end - 1)
@@ -103,7 +103,7 @@ def test_a_later_shuffler_closes_with_its_batch() -> None:
 
 
 def test_a_first_shuffler_is_reopened_until_it_expires() -> None:
-    """Up to the second before its end more may come; from then on the round can only expire."""
+    """Up to the second before its end it reopens; from then on it can only expire."""
     shuffler = in_phase(ShufflerPhase.CLOSED)
     with pytest.raises(Refused, match="can still be released"):
         shuffler.expire(now=EXPIRES - 1)
@@ -116,7 +116,7 @@ def test_a_first_shuffler_is_reopened_until_it_expires() -> None:
 
 
 def test_a_lost_receipt_is_given_again_while_the_round_is_closed() -> None:
-    """Who is in already is known until the release; who is not is refused."""
+    """An accepted upload is known until the release; a new one is refused."""
     shuffler = in_phase(ShufflerPhase.CLOSED)
     first = SMALL.filled(CROWD).receive(CROWD[0].upload, now=OPENS)
     assert shuffler.receive(CROWD[0].upload, now=OPENS)[:84] == first[:84]
@@ -125,7 +125,7 @@ def test_a_lost_receipt_is_given_again_while_the_round_is_closed() -> None:
 
 
 def test_the_time_for_uploads_is_exact() -> None:
-    """The first second and the last one count, the ones around them do not."""
+    """The first and the last second count, the seconds around them do not."""
     shuffler = SMALL.shuffler()
     for now, is_open in ((OPENS - 1, False), (OPENS, True), (EXPIRES - 1, True), (EXPIRES, False)):
         upload = SMALL.join(0).upload
@@ -136,7 +136,7 @@ def test_the_time_for_uploads_is_exact() -> None:
             shuffler.receive(upload, now=now)
 
 
-def test_the_keys_are_those_of_the_terms() -> None:
+def test_the_sealing_key_must_be_that_of_the_terms() -> None:
     """The right signing key with another sealing key starts no shuffler."""
     keys = SmallRound(minimum=2).roles.shufflers[0]
     keys.opening = SMALL.roles.server.opening
@@ -145,7 +145,7 @@ def test_the_keys_are_those_of_the_terms() -> None:
 
 
 def test_equal_items_of_a_batch_are_one() -> None:
-    """A first shuffler that passes an item on twice has the copy counted as repeated."""
+    """If a first shuffler passes an item on twice, the copy is counted as repeated."""
     raw = _first_batch(CASCADE, FIRST)
     batch = Batch.decode(raw, CASCADE.round)
     tallies = (replace(batch.tallies[0], received=7), batch.tallies[1])
@@ -161,7 +161,7 @@ def test_equal_items_of_a_batch_are_one() -> None:
 
 
 def test_a_cascade_takes_batches_of_its_neighbor_only() -> None:
-    """The second shuffler refuses uploads, foreign signatures, other items, and a second batch."""
+    """The second shuffler refuses uploads, foreign signatures, other items and a second batch."""
     small, tickets = CASCADE, FIRST
     raw, other = _first_batch(small, tickets), _first_batch(small, small.crowd(3))
     second = small.shuffler(1)
@@ -185,7 +185,7 @@ def test_a_cascade_takes_batches_of_its_neighbor_only() -> None:
 
 
 def flipped(raw: bytes, *, at: int) -> bytes:
-    """Alter one bit."""
+    """Flip one bit."""
     return raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
 
 

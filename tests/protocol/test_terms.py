@@ -1,4 +1,4 @@
-"""Terms: strict reading, signatures of everybody, one version a round."""
+"""Terms: strict decoding, signatures of all parties, one version per round."""
 
 import dataclasses
 import json
@@ -26,14 +26,14 @@ SMALL = SmallRound(shufflers=2)
 
 
 def altered(change: Callable[[dict[str, Any]], object]) -> bytes:
-    """Return the document with a change made to its JSON."""
+    """Return the document with a change to its JSON."""
     plain = json.loads(SMALL.round.document)
     change(plain)
     return json.dumps(plain).encode()
 
 
 def set_to(*path: str | int, value: object) -> Callable[[dict[str, Any]], object]:
-    """Make a change that sets one field."""
+    """Return a change that sets one field."""
 
     def change(plain: Any) -> None:
         for step in path[:-1]:
@@ -44,7 +44,7 @@ def set_to(*path: str | int, value: object) -> Callable[[dict[str, Any]], object
 
 
 def test_terms_survive_writing_and_reading() -> None:
-    """The document reads back to equal terms, and its digest is of its exact bytes."""
+    """The document decodes to equal terms, and its digest covers its exact bytes."""
     round_ = read_terms(write_terms(SMALL.round.terms))
     assert round_.terms == SMALL.round.terms
     assert round_.digest == SMALL.round.digest
@@ -95,7 +95,7 @@ def test_terms_survive_writing_and_reading() -> None:
     ],
 )
 def test_terms_are_read_strictly(change: Callable[[dict[str, Any]], object]) -> None:
-    """An unknown, missing, doubled or contradictory field is malformed."""
+    """An unknown, missing, repeated or contradictory field is malformed."""
     with pytest.raises(Malformed):
         read_terms(altered(change))
 
@@ -113,15 +113,15 @@ def test_terms_are_read_strictly(change: Callable[[dict[str, Any]], object]) -> 
         SMALL.round.document.replace(b'"opens"', b'"opens": 1, "opens"'),
     ],
 )
-def test_what_is_no_document_is_malformed(document: bytes) -> None:
-    """Nothing but well-formed JSON with each field once is read."""
+def test_an_invalid_document_is_malformed(document: bytes) -> None:
+    """Only well-formed JSON with each field once decodes."""
     with pytest.raises(Malformed):
         read_terms(document)
 
 
 @pytest.mark.parametrize("spelled", ["{}\n", "{} ", " {}", "\t{}"])
 def test_a_server_is_not_its_own_shuffler_under_another_spelling(spelled: str) -> None:
-    """Python's hex decoder skips blanks, so a key with one must not get as far as that."""
+    """Python's hex decoder skips spaces, so a key with one must be refused before it."""
     own = SMALL.roles.server
     fake = SMALL.roles.shufflers[0].opening.public_raw.hex()
     party = {"verifying": spelled.format(own.signing.public_raw.hex()), "sealing": fake}
@@ -132,15 +132,15 @@ def test_a_server_is_not_its_own_shuffler_under_another_spelling(spelled: str) -
 
 @pytest.mark.parametrize("field", ["server", "shufflers"])
 def test_signatures_have_one_spelling(field: str) -> None:
-    """A newline after the hex digits of a signature is refused, too."""
+    """Even a newline after a signature's hex digits is refused."""
     plain = json.loads(write_signed(SMALL.signed))
     plain[field] = plain[field] + "\n" if field == "server" else [plain[field][0] + "\n"] * 2
     with pytest.raises(Malformed):
         read_signed(json.dumps(plain).encode())
 
 
-def test_signed_terms_settle() -> None:
-    """With every signature and every key trusted the round is agreed, also after a journey."""
+def test_signed_terms_are_agreed() -> None:
+    """With every signature valid and every key trusted, the terms are agreed."""
     again = read_signed(write_signed(SMALL.signed))
     assert accept(again, trusted=SMALL.roles.trusted).digest == SMALL.round.digest
 
@@ -148,21 +148,21 @@ def test_signed_terms_settle() -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"{}", b"\xff", b'{"document":"","server":"00"}', b" " * 200_000]
 )
-def test_what_is_no_signed_document_is_malformed(raw: bytes) -> None:
-    """Signed terms are read strictly too."""
+def test_an_invalid_signed_document_is_malformed(raw: bytes) -> None:
+    """Signed terms are decoded strictly too."""
     with pytest.raises(Malformed):
         read_signed(raw)
 
 
 def test_one_changed_byte_breaks_every_signature() -> None:
-    """Signatures are over the exact bytes: even a space more is other terms."""
+    """Signatures cover the exact bytes: one more space makes other terms."""
     signed = SMALL.signed
     with pytest.raises(BadSignature):
         verify_signatures(SignedTerms(signed.document + " ", signed.server, signed.shufflers))
 
 
 def test_every_shuffler_must_have_signed() -> None:
-    """Terms with a missing, swapped or foreign signature do not settle."""
+    """Terms with a missing, swapped or foreign signature are not agreed."""
     signed, roles = SMALL.signed, SMALL.roles
     draft = propose(SMALL.round.terms, keys=roles.server)
     half = countersign(draft, keys=roles.shufflers[0], pledged={})
@@ -180,7 +180,7 @@ def test_every_shuffler_must_have_signed() -> None:
 
 
 def test_a_stranger_among_the_parties_is_refused() -> None:
-    """A person settles only terms all of whose parties are known from elsewhere."""
+    """All parties of the terms must be in the client's trusted keys."""
     known = SMALL.roles.trusted
     for fewer in (
         Trust(),
@@ -194,7 +194,7 @@ def test_a_stranger_among_the_parties_is_refused() -> None:
 
 
 def test_a_key_is_trusted_in_its_role_only() -> None:
-    """Server and board together cannot put the board's key where a shuffler should be."""
+    """Server and board together cannot put the board's key in a shuffler's place."""
     small = SmallRound()
     roles, other = small.roles, SmallRound(seed=99).roles.server.opening.public_raw.hex()
     plain = json.loads(small.round.document)
@@ -214,8 +214,8 @@ def _everyone(plain: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kept", [0, 1])
-def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused(kept: int) -> None:
-    """Which one is honest is not known, so the server may leave out neither."""
+def test_a_cascade_that_omits_a_trusted_shuffler_is_refused(kept: int) -> None:
+    """Any one of them may be the honest one, so the server may leave out none."""
     roles = SMALL.roles
     document = altered(
         lambda plain: plain.update(shufflers=[plain["shufflers"][kept]], trap_delta=0)
@@ -239,7 +239,7 @@ def test_a_shuffler_whose_keys_change_is_known_by_either() -> None:
 
 
 def test_a_key_without_a_role_may_stand_anywhere() -> None:
-    """An empty role is trust in any role, and no cascade needs such a key."""
+    """An empty role means trust in any role, and no cascade requires such a key."""
     known = SMALL.roles.trusted
     keys = [*known.server, *known.board, *(key for each in known.shufflers for key in each)]
     anywhere = Trust.of([("", keys)])
@@ -248,13 +248,13 @@ def test_a_key_without_a_role_may_stand_anywhere() -> None:
 
 
 def test_a_role_that_does_not_exist_is_misuse() -> None:
-    """A misspelt role would otherwise be trust in nobody."""
+    """A misspelt role would otherwise trust nobody."""
     with pytest.raises(Misuse, match="got 'shufler'"):
         Trust.of([("shufler", [bytes(32)])])
 
 
 def test_only_the_named_parties_sign() -> None:
-    """A key that the terms do not name cannot propose or counter-sign them."""
+    """A key that is not in the terms cannot propose or counter-sign them."""
     stranger = SmallRound(seed=99).roles
     with pytest.raises(Misuse):
         propose(SMALL.round.terms, keys=stranger.server)
@@ -263,7 +263,7 @@ def test_only_the_named_parties_sign() -> None:
 
 
 def test_a_shuffler_signs_one_version_of_a_round() -> None:
-    """Split terms: the second version under a name is refused, the first may be signed again."""
+    """The second version under a name is refused; the first may be signed again."""
     roles, pledged = SMALL.roles, dict[str, bytes]()
     keys = roles.shufflers[0]
     first = propose(SMALL.round.terms, keys=roles.server)
@@ -279,7 +279,7 @@ def test_a_shuffler_signs_one_version_of_a_round() -> None:
 
 
 def test_low_order_keys_in_terms_are_refused() -> None:
-    """A shuffler with a low-order sealing key does not settle, whoever signed."""
+    """Terms with a low-order sealing key are refused, whoever signed them."""
     roles = SMALL.roles
     document = altered(set_to("shufflers", 0, "sealing", value="00" * 32))
     with pytest.raises(BadKey):
@@ -287,7 +287,7 @@ def test_low_order_keys_in_terms_are_refused() -> None:
 
 
 @pytest.mark.parametrize("role", ["server", "shufflers", "board"])
-def test_a_key_that_anybody_could_sign_for_does_not_settle(role: str) -> None:
+def test_a_board_key_that_anyone_could_sign_for_is_refused(role: str) -> None:
     """The board's key is decoded as strictly as the others, though it has signed nothing yet."""
     roles = SMALL.roles
     path = (role, 0) if role == "shufflers" else (role,)
@@ -297,7 +297,7 @@ def test_a_key_that_anybody_could_sign_for_does_not_settle(role: str) -> None:
 
 
 def test_documents_have_a_largest_size() -> None:
-    """Signed terms of the very limit are read; a byte more is not, however good it is."""
+    """Signed terms of exactly the limit decode; one byte more is refused."""
     raw = write_signed(SMALL.signed)
     assert read_signed(raw.ljust(1 << 17)) == SMALL.signed
     with pytest.raises(Malformed, match="at most"):
@@ -309,7 +309,7 @@ def test_documents_have_a_largest_size() -> None:
 
 
 def test_a_shuffler_checks_the_servers_signature_first() -> None:
-    """Terms that the server did not sign are not counter-signed, and no name is pledged."""
+    """Terms without the server's signature are not counter-signed, and no name is reserved."""
     signed = propose(SMALL.round.terms, keys=SMALL.roles.server)
     pledged = dict[str, bytes]()
     forged = replace(signed, server="00" * 64)
@@ -319,8 +319,8 @@ def test_a_shuffler_checks_the_servers_signature_first() -> None:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_nobody_signs_a_sealing_key_that_is_not_the_own(suite: str) -> None:
-    """Under its own name and verifying key, another's sealing key would take its layer."""
+def test_a_party_signs_its_own_sealing_key_only(suite: str) -> None:
+    """Another's sealing key under a shuffler's name and verifying key would take over its layer."""
     small, other = SmallRound(suite=suite), SmallRound(suite=suite, seed=99).roles.server
     foreign = other.opening.public_raw.hex()
     terms = small.round.terms
@@ -337,7 +337,7 @@ def test_nobody_signs_a_sealing_key_that_is_not_the_own(suite: str) -> None:
 
 
 def test_a_shuffler_signs_in_its_own_place_only() -> None:
-    """Signed terms with too few or too many places are malformed, not an accident."""
+    """Signed terms with too few or too many signature places are malformed."""
     first = propose(SMALL.round.terms, keys=SMALL.roles.server)
     for places in ((), (None,), (None,) * 3):
         with pytest.raises(Malformed):

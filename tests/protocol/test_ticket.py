@@ -1,4 +1,4 @@
-"""What a person does with a ticket: receipts, the entry, letters."""
+"""A person's work with a ticket: receipts, the entry, letters."""
 
 import io
 
@@ -42,14 +42,14 @@ def test_a_ticket_survives_its_file_and_does_not_print() -> None:
         Progress(cell=(0, 0), placed=[(1 << 60, b"")]),
     ],
 )
-def test_a_ticket_that_could_not_be_read_is_not_written(wrong: Progress) -> None:
-    """What others made up must not take the place of a ticket that is good."""
-    with pytest.raises(Refused, match="is not stored"):
+def test_an_unreadable_ticket_is_never_written(wrong: Progress) -> None:
+    """Data invented by others must not replace a valid ticket."""
+    with pytest.raises(Refused, match="was not stored"):
         write_ticket(replace(CROWD[0], settling=wrong))
 
 
-def test_receipts_are_kept_if_they_are_for_ones_own_bytes() -> None:
-    """Somebody else's receipt, or a forged one, is not."""
+def test_only_valid_receipts_for_the_own_upload_are_stored() -> None:
+    """A receipt for another upload, or a forged one, is refused."""
     shuffler = SMALL.shuffler()
     mine, theirs = (shuffler.receive(t.upload, now=OPENS) for t in CROWD[:2])
     assert client.keep_receipt(CROWD[0], mine, SMALL.round).receipt == mine
@@ -62,7 +62,7 @@ def test_receipts_are_kept_if_they_are_for_ones_own_bytes() -> None:
 
 
 def test_a_missing_entry_is_reported_with_the_evidence() -> None:
-    """The person who is left out learns it, and whether there is a receipt to show."""
+    """The error says that the entry is missing, and whether there is a receipt as evidence."""
     left_out = SMALL.join(0)
     bulletin = verify_bulletin(SMALL.server().answer(SMALL.batch(CROWD)), SMALL.round)
     with pytest.raises(Missing, match="no receipt"):
@@ -74,7 +74,7 @@ def test_a_missing_entry_is_reported_with_the_evidence() -> None:
 
 
 def test_a_ticket_works_in_its_own_round_only() -> None:
-    """Terms of another round are a mistake, told as one."""
+    """Terms of another round are an error."""
     bulletin = verify_bulletin(SMALL.server().answer(SMALL.batch(CROWD)), SMALL.round)
     entry = VerifiedEntry(SMALL.round, 0, bulletin.entries[0][0])
     receipt = SMALL.shuffler().receive(CROWD[0].upload, now=OPENS)
@@ -92,12 +92,12 @@ def test_a_ticket_works_in_its_own_round_only() -> None:
 
 
 def posted(sender: Ticket, body: bytes, recipient: Ticket) -> tuple[bytes, Ticket]:
-    """Write a letter from one person to another."""
+    """Return a letter from one person to another."""
     return client.write(sender, body, to=recipient.keys.contact_raw, round_=SMALL.round)
 
 
 def test_letters_are_read_once_and_in_any_order() -> None:
-    """Replays within a reading, over readings and out of order are refused and counted."""
+    """Replays, within a reading or later, and in any order, are refused and counted."""
     alice, bob = CROWD[0], CROWD[1]
     first, alice = posted(alice, b"one", bob)
     second, alice = posted(alice, b"two", bob)
@@ -110,14 +110,14 @@ def test_letters_are_read_once_and_in_any_order() -> None:
 
 
 def test_other_peoples_letters_are_passed_over() -> None:
-    """Reading the whole board shows one's own letters and counts nothing else."""
+    """Reading the whole board returns the person's own letters and counts nothing else."""
     raw, _ = posted(CROWD[0], b"for Bob", CROWD[1])
     inbox = client.read(CROWD[2], [raw], SMALL.round)
     assert (inbox.letters, inbox.refused) == ((), {})
 
 
 def test_damaged_letters_cost_themselves_only() -> None:
-    """A letter that does not open is counted and the next one is read."""
+    """A letter that does not open is counted, and the next one is read."""
     raw, alice = posted(CROWD[0], b"one", CROWD[1])
     good, _ = posted(alice, b"two", CROWD[1])
     altered = raw[:-1] + bytes([raw[-1] ^ 1])
@@ -128,7 +128,7 @@ def test_damaged_letters_cost_themselves_only() -> None:
 
 @pytest.mark.parametrize("counter", [2**53, 2**53 + 1, 2**64 - 1])
 def test_no_letter_makes_a_ticket_unreadable(counter: int) -> None:
-    """A counter that the ticket cannot hold is refused, and the ticket still reads."""
+    """A counter that the ticket cannot hold is refused, and the ticket still decodes."""
     alice, bob = SMALL.join(0), SMALL.join(1)
     raw = posting_counted(SMALL.round, writer=alice.keys, reader=bob.keys, counter=counter)
     inbox = client.read(bob, [raw], SMALL.round)
@@ -137,7 +137,7 @@ def test_no_letter_makes_a_ticket_unreadable(counter: int) -> None:
 
 
 def test_the_highest_counter_is_read_and_kept() -> None:
-    """The bound itself is a counter like any other, for readers; writers end there."""
+    """Readers accept the largest counter; writers stop there."""
     alice, bob = SMALL.join(0), SMALL.join(1)
     raw = posting_counted(SMALL.round, writer=alice.keys, reader=bob.keys, counter=2**53 - 1)
     inbox = client.read(bob, [raw], SMALL.round)
@@ -149,7 +149,7 @@ def test_the_highest_counter_is_read_and_kept() -> None:
 
 
 def test_a_letter_shows_no_sender() -> None:
-    """Neither the sender's address nor the keys stand in a posting."""
+    """A posting contains neither the sender's address nor keys."""
     raw, _ = posted(CROWD[0], b"one", CROWD[1])
     assert CROWD[0].keys.address not in raw
     assert CROWD[0].keys.contact_raw[:16] not in raw

@@ -44,8 +44,8 @@ def test_the_slack_of_many_lost_traps_is_that_of_scipy() -> None:
         assert binom.cdf(lost, top + 1, 0.5) <= 1e-7 * (1 + 1e-6)
 
 
-def test_beyond_the_exact_range_the_slack_is_larger_and_not_by_much() -> None:
-    """Millions of lost traps must not stall a shuffler, and must not be counted as too few."""
+def test_beyond_the_exact_range_the_slack_is_slightly_larger() -> None:
+    """Millions of lost traps neither stall a shuffler nor are undercounted."""
     top = slack(_EXACT + 1, 1e-9) + 2 * (_EXACT + 1)
     assert binom.cdf(_EXACT + 1, top + 1, 0.5) <= 1e-9
     assert slack(_EXACT, 1e-9) < slack(_EXACT + 1, 1e-9) < 1.1 * slack(_EXACT, 1e-9)
@@ -53,14 +53,14 @@ def test_beyond_the_exact_range_the_slack_is_larger_and_not_by_much() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.5, 1.0, -1.0, math.nan])
-def test_a_chance_that_is_none_has_no_slack(delta: float) -> None:
-    """The terms keep it in its range; so does the function."""
+def test_an_invalid_chance_has_no_slack(delta: float) -> None:
+    """The terms check the range of δ, and so does the function."""
     with pytest.raises(Misuse):
         slack(0, delta)
 
 
 def shortfalls(kept: tuple[tuple[int, ...], ...], items: int) -> Counter[tuple[int, int]]:
-    """Count over all orders of everybody's items how many (reports, traps) arrive.
+    """Count over all orders of all items how many (reports, traps) arrive.
 
     An order says at which place the report is (0) and the trap that counts (1); `kept` says which
     places the attacker passes on, of each person.
@@ -106,7 +106,7 @@ def test_no_strategy_beats_the_bound(items: int, most: int) -> None:
 
 
 def test_corrupted_people_take_no_more_than_themselves() -> None:
-    """Whether they register, send or withhold: honest reports are minimum - corrupted or more."""
+    """If they register, send or withhold, at least minimum - corrupted honest reports remain."""
     delta, n = 0.1, 5
     for corrupted in (1, 2):
         for registered, sent in itertools.product(range(corrupted + 1), repeat=2):
@@ -142,7 +142,7 @@ def test_simulated_attacks_leave_the_crowd_that_is_promised(strategy: str) -> No
 
 
 def test_a_commitment_is_for_one_round_group_and_shuffler() -> None:
-    """The same bytes elsewhere have another one."""
+    """The same bytes elsewhere give another commitment."""
     trap = seeded(1).token(100)
     places = list(itertools.product((bytes(32), bytes(31) + b"\1"), (0, 1), (1, 2)))
     found = {commitment(trap, digest=d, group=g, hop=h) for d, g, h in places}

@@ -268,9 +268,9 @@ def test_plans_take_priors() -> None:
     assert "people as the prior says (3,000 places)" in str(known)
     assert [one.worth_a_report for one in known["all"].designs] == [True, False]
     assert known["all"].best.guarantee.epsilon <= 1.0
-    with pytest.raises(Misuse, match="by the names of groups"):
+    with pytest.raises(Misuse, match="`prior` must name groups"):
         plan(groups, epsilon=1.0, delta=1e-6, prior={"nobody": PUBLIC})
-    with pytest.raises(Misuse, match="a prior is a Prior"):
+    with pytest.raises(Misuse, match="`prior` must be a Prior"):
         plan(groups, epsilon=1.0, delta=1e-6, prior=[town(5)])
 
 

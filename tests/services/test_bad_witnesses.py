@@ -13,7 +13,7 @@ from coatcheck.errors import Malformed, Misuse
 from coatcheck.protocol.log.merkle import Tree
 from coatcheck.protocol.log.signed_notes import LogCheckpoint, Note, NoteKey, Submission
 from coatcheck.services.board import log
-from coatcheck.services.web.client import Answered
+from coatcheck.services.web.client import HttpAnswer
 from services.test_witness import KEY, LETTERS, SIGNING, Scene, run
 from support.asking import ask
 
@@ -122,10 +122,10 @@ def test_a_witness_that_lies_spoils_no_note(lie: str, tmp_path: Path) -> None:
         }
         real = scene.exchange
 
-        async def lied(method: str, url: str, body: bytes = b"") -> Answered:
+        async def lied(method: str, url: str, body: bytes = b"") -> HttpAnswer:
             if scene.names[1] not in url or (method == "GET" and lie != "no key"):
                 return await real(method, url, body)
-            return Answered(200, {}, b"rubbish" if method == "GET" else lines.get(lie, b""))
+            return HttpAnswer(200, {}, b"rubbish" if method == "GET" else lines.get(lie, b""))
 
         scene.exchange = lied  # type: ignore[method-assign] # what the board asks
         await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
@@ -149,7 +149,7 @@ def test_a_silent_witness_delays_nobody_who_does_not_demand_it(
     async def work(scene: Scene) -> None:
         real, spoken = scene.exchange, asyncio.Event()
 
-        async def silent(method: str, url: str, body: bytes = b"") -> Answered:
+        async def silent(method: str, url: str, body: bytes = b"") -> HttpAnswer:
             if scene.names[1] in url:
                 await spoken.wait()
             return await real(method, url, body)
@@ -190,7 +190,7 @@ def test_a_witness_of_somebody_else_is_named_with_its_key(tmp_path: Path) -> Non
         board._sizes = dict.fromkeys(named.values(), 0)
         real = scene.exchange
 
-        async def keyless(method: str, url: str, body: bytes = b"") -> Answered:
+        async def keyless(method: str, url: str, body: bytes = b"") -> HttpAnswer:
             assert method == "POST"
             return await real(method, url, body)
 

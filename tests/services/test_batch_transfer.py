@@ -16,7 +16,7 @@ from coatcheck.services.batch_transfer import OUT, delivery_headers, hand_on, pa
 from coatcheck.services.server.routes import ServerService
 from coatcheck.services.server.store import ServerRound
 from coatcheck.services.settings import ServerSettings, read_settings
-from coatcheck.services.web.client import Answered, HttpClient, body_of
+from coatcheck.services.web.client import HttpAnswer, HttpClient, body_of
 from coatcheck.services.web.connections import Message
 from support.shufflers import LoneShuffler, lone_shuffler
 
@@ -65,7 +65,7 @@ class Wire(HttpClient):
 
         await self.service({**scope, "client": ("127.0.0.1", 1)}, receive, reply)
         raw = b"".join(message.get("body", b"") for message in said)
-        return body_of(url, Answered(said[0]["status"], {}, raw))
+        return body_of(url, HttpAnswer(said[0]["status"], {}, raw))
 
 
 class Scene:

@@ -23,7 +23,7 @@ from coatcheck.protocol.oblivious_http import (
 )
 from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.services.settings import RelaySettings
-from coatcheck.services.web.client import Answered
+from coatcheck.services.web.client import HttpAnswer
 from coatcheck.services.web.routing import OHTTP_KEY
 from support.asking import ask
 from support.relay_scene import BOARD, SEALED, Relayed, Scene, get, run
@@ -172,7 +172,9 @@ def test_a_client_levels_the_sizes_of_a_round(scene: Scene) -> None:
     sizes: list[tuple[int, int]] = []
 
     class Measured(Relayed):
-        async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> Answered:
+        async def exchange(
+            self, method: str, url: str, body: bytes = b"", **more: Any
+        ) -> HttpAnswer:
             answer = await super().exchange(method, url, body, **more)
             sizes.append((len(body), len(answer.body)))
             return answer
@@ -183,7 +185,7 @@ def test_a_client_levels_the_sizes_of_a_round(scene: Scene) -> None:
         person = Measured(scene, Trust(board=frozenset((key,))))
         scene.now = time.time()
         for size in (100, 3_000, 4_000, 10_000, 500_000):
-            person.client.level(size)
+            person.client.pad_for(size)
             await person.client.get(f"{BOARD}/checkpoint")
         await scene.board.leadership.end()
 
@@ -210,9 +212,9 @@ def test_the_relay_has_one_answer_for_each_fault(scene: Scene) -> None:
             found = await ask(scene.relay, "POST", path, body, headers)
             assert found.status == status, path
         for strange in (
-            Answered(200, {"content-type": "text/html"}, b"hello"),
-            Answered(302, {"location": "http://elsewhere"}, b""),
-            Answered(500, {}, b"secret words"),
+            HttpAnswer(200, {"content-type": "text/html"}, b"hello"),
+            HttpAnswer(302, {"location": "http://elsewhere"}, b""),
+            HttpAnswer(500, {}, b"secret words"),
         ):
             scene.answer = strange
             found = await ask(scene.relay, "POST", where, good, SEALED)
@@ -221,7 +223,7 @@ def test_the_relay_has_one_answer_for_each_fault(scene: Scene) -> None:
         scene.away = True
         assert (await ask(scene.relay, "POST", where, good, SEALED)).status == 503
         scene.relay.settings = RelaySettings(name="relay", gateways=(BOARD,), waiting=1)
-        scene.relay._under_way = 1
+        scene.relay._in_progress = 1
         assert (await ask(scene.relay, "POST", where, good, SEALED)).status == 429
 
     run(whole)
@@ -261,7 +263,7 @@ def test_simultaneous_requests_get_the_same_keys(scene: Scene) -> None:
     """A gateway that makes a key per request is asked once."""
 
     class Own(Scene):
-        async def exchange(self, *given: Any, **more: Any) -> Answered:
+        async def exchange(self, *given: Any, **more: Any) -> HttpAnswer:
             self.board.gateway._renewal = 0.0
             await asyncio.sleep(0.01)
             return await super().exchange(*given, **more)

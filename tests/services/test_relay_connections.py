@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from coatcheck.errors import Unavailable
-from coatcheck.services.relay import Pipes
-from coatcheck.services.web.client import Answered, origin_of
+from coatcheck.services.relay import ConnectionPool
+from coatcheck.services.web.client import HttpAnswer, origin_of
 
 pytestmark = pytest.mark.service
 
 PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\nhi"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
 LAST = b"HTTP/1.1 400 No\r\nconnection: close\r\ncontent-length: 2\r\n\r\nno"
-Work = Callable[[Pipes, str], Awaitable[None]]
+Work = Callable[[ConnectionPool, str], Awaitable[None]]
 
 
 def gateway(*said: bytes, work: Work, hang_up: bool = False) -> list[bytes]:
@@ -44,7 +44,7 @@ def gateway(*said: bytes, work: Work, hang_up: bool = False) -> list[bytes]:
     async def whole() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        pipes = Pipes(timeout=5.0)
+        pipes = ConnectionPool(timeout=5.0)
         try:
             await work(pipes, f"http://127.0.0.1:{port}")
         finally:
@@ -56,7 +56,7 @@ def gateway(*said: bytes, work: Work, hang_up: bool = False) -> list[bytes]:
     return asked
 
 
-async def ask(pipes: Pipes, url: str, body: bytes = b"body") -> Answered:
+async def ask(pipes: ConnectionPool, url: str, body: bytes = b"body") -> HttpAnswer:
     """Send one request."""
     return await pipes.exchange("POST", origin_of(url), "/x", body, headers={"content-type": "a/b"})
 
@@ -64,7 +64,7 @@ async def ask(pipes: Pipes, url: str, body: bytes = b"body") -> Answered:
 def test_answers_come_back_whole_over_kept_connections() -> None:
     """Answers in one piece, in chunks, and the last one before the gateway closes."""
 
-    async def work(pipes: Pipes, url: str) -> None:
+    async def work(pipes: ConnectionPool, url: str) -> None:
         found = [await ask(pipes, url) for _ in range(3)]
         assert [(one.status, one.body) for one in found] == [
             (200, b"hi"),
@@ -81,7 +81,7 @@ def test_answers_come_back_whole_over_kept_connections() -> None:
 def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
     """The gateway closed after its answer: the next request opens a new connection."""
 
-    async def work(pipes: Pipes, url: str) -> None:
+    async def work(pipes: ConnectionPool, url: str) -> None:
         for _ in range(3):
             assert (await ask(pipes, url)).body == b"hi"
 
@@ -104,7 +104,7 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
 def test_a_faulty_gateway_counts_as_away(said: bytes) -> None:
     """No answer, no HTTP, half an answer, and an answer without end."""
 
-    async def work(pipes: Pipes, url: str) -> None:
+    async def work(pipes: ConnectionPool, url: str) -> None:
         with pytest.raises(Unavailable, match="hangs up"):
             await ask(pipes, url)
 
@@ -115,14 +115,14 @@ def test_a_gateway_that_is_not_there_counts_as_away() -> None:
     """A refused connection and a timeout."""
 
     async def whole() -> None:
-        pipes = Pipes(timeout=0.2)
+        pipes = ConnectionPool(timeout=0.2)
         with pytest.raises(Unavailable, match="does not answer"):
             await ask(pipes, "http://127.0.0.1:9")
         await pipes.close()
 
     asyncio.run(whole())
 
-    async def silent(pipes: Pipes, url: str) -> None:
+    async def silent(pipes: ConnectionPool, url: str) -> None:
         pipes._timeout = 0.2
         with pytest.raises(Unavailable, match="TimeoutError"):
             await ask(pipes, url)

@@ -22,7 +22,7 @@ from coatcheck.services.board.routes import BoardService
 from coatcheck.services.local_cluster import make_keys
 from coatcheck.services.person.board_view import BoardView
 from coatcheck.services.settings import BoardSettings, WitnessSettings
-from coatcheck.services.web.client import Answered, HttpClient, body_of
+from coatcheck.services.web.client import HttpAnswer, HttpClient, body_of
 from coatcheck.services.witness import WitnessService
 from support.asking import ask
 from support.boards import show
@@ -94,7 +94,7 @@ class Scene:
         """Post letters to a board."""
         service.commit([(SMALL.round, "letter", one) for one in letters])
 
-    async def exchange(self, method: str, url: str, body: bytes = b"") -> Answered:
+    async def exchange(self, method: str, url: str, body: bytes = b"") -> HttpAnswer:
         """Pass the board's request to the witness."""
         name, _, path = url.removeprefix("http://").partition("/")
         if name in self.away:
@@ -157,7 +157,7 @@ def test_people_who_demand_witnesses_get_what_these_have_seen(tmp_path: Path) ->
         view = scene.view(scene.board, 2)
         assert (await view.follow()).size == 2
         scene.show(scene.board, *LETTERS[:2])
-        with pytest.raises(Unavailable, match="have not seen this"):
+        with pytest.raises(Unavailable, match="have not cosigned this"):
             await view.check_letters([(2, LETTERS[0])])
         await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         await view.check_letters([(2, LETTERS[0])])
@@ -200,7 +200,7 @@ def test_what_no_witness_has_seen_is_awaited(tmp_path: Path, monkeypatch: Any) -
     async def work(scene: Scene) -> None:
         view = scene.view(scene.board, 1)
         monkeypatch.setattr(view, "follow", empty)
-        with pytest.raises(Unavailable, match="have not seen this"):
+        with pytest.raises(Unavailable, match="have not cosigned this"):
             await view.entry(CROWD[0].group, CROWD[0].keys.address)
 
     run(tmp_path, work)
@@ -234,31 +234,31 @@ def test_a_committed_record_counts_though_its_answer_was_lost(
     """The database has the record; posted again, it adds nothing and is proven at once."""
 
     async def work(scene: Scene) -> None:
-        board, shelving = scene.board, scene.board.store.shelving
+        board, appending = scene.board, scene.board.store.appending
 
         @contextmanager
         def lost(fence: int) -> Iterator[Any]:
-            with shelving(fence) as key_values:
+            with appending(fence) as key_values:
                 yield key_values
             raise Unavailable("the connection broke at the commit")
 
         before = board.seen
         with monkeypatch.context() as trouble:
-            trouble.setattr(board.store, "shelving", lost)
+            trouble.setattr(board.store, "appending", lost)
             with pytest.raises(Unavailable):
                 scene.show(board, LETTERS[0])
         assert board.seen is before
         scene.show(board, LETTERS[0])
-        assert board.seen.size == before.size + 1 == len(board.look(lambda log: log))
+        assert board.seen.size == before.size + 1 == len(board.read_snapshot(lambda log: log))
         newest = board.seen
 
         @contextmanager
         def slow(fence: int) -> Iterator[Any]:
-            with shelving(fence) as key_values:
+            with appending(fence) as key_values:
                 yield key_values
             board.seen = replace(newest, size=newest.size + 9)  # read when it led again
 
-        monkeypatch.setattr(board.store, "shelving", slow)
+        monkeypatch.setattr(board.store, "appending", slow)
         scene.show(board, LETTERS[1])
         assert board.seen.size == newest.size + 9
 
@@ -363,5 +363,5 @@ def test_a_client_cannot_demand_more_witnesses_than_it_names() -> None:
     assert some.demanded == 2
     assert some.demanding(1).demanded == 1
     for wrong in (0, 3):
-        with pytest.raises(Misuse, match="you name 2 witnesses"):
+        with pytest.raises(Misuse, match="must be from 1 to 2"):
             some.demanding(wrong)

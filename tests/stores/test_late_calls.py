@@ -1,4 +1,4 @@
-"""What a slow call finds changed when it ends: another process leads, or made what was missing."""
+"""Slow calls that finish after a change: another process leads, or a missing file exists."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ BATCH = (DIGEST, "batch")
 
 @pytest.fixture
 def stores(tmp_path: Path) -> Iterator[tuple[ShufflerStore, ShufflerStore]]:
-    """Two processes' stores of one shuffler, which has a closed round; the first leads."""
+    """Return two processes' stores of one shuffler with a closed round; the first leads."""
     url, keys = f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys"
     both = ShufflerStore(url, keys), ShufflerStore(url, keys)
     both[0].lead("first", seconds=60)
@@ -31,7 +31,7 @@ def stores(tmp_path: Path) -> Iterator[tuple[ShufflerStore, ShufflerStore]]:
 def test_a_key_that_is_being_destroyed_seals_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a slow disk takes the zeros, a late hand that reads them has no key."""
+    """While a slow disk writes the zeros, a late worker that reads them gets no key."""
     round_keys, sync, met = RoundKeys(tmp_path), os.fsync, []
     round_keys.make(DIGEST)
 
@@ -48,7 +48,7 @@ def test_a_key_that_is_being_destroyed_seals_nothing(
 
 
 def test_a_key_that_a_crash_left_half_destroyed_is_drawn_anew(tmp_path: Path) -> None:
-    """Zeros are no key, for whoever makes the next one either."""
+    """Zeros are no valid key, even for the process that makes the next one."""
     (tmp_path / f"{DIGEST.hex()}.batch").write_bytes(bytes(32))
     round_keys = RoundKeys(tmp_path)
     assert not round_keys.has(*BATCH)
@@ -57,10 +57,10 @@ def test_a_key_that_a_crash_left_half_destroyed_is_drawn_anew(tmp_path: Path) ->
     assert (tmp_path / f"{DIGEST.hex()}.batch").read_bytes() != bytes(32)
 
 
-def test_who_reopened_a_round_takes_nothing_from_the_next_leader(
+def test_a_former_leader_takes_nothing_from_the_next_one(
     stores: tuple[ShufflerStore, ShufflerStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one's blobs is slow. Until it is done, the second one leads and has released."""
+    """The first leader's blob store is slow; meanwhile the second one leads and releases."""
     first, second = stores
     first.prepare(DIGEST, "release", fence=1)
     first.files(DIGEST).put("out-0", b"old", use="batch")
@@ -86,10 +86,10 @@ def test_who_reopened_a_round_takes_nothing_from_the_next_leader(
     assert second.sweep(fence=2) == set()
 
 
-def test_what_a_worker_makes_anew_is_not_cleared(
+def test_files_that_a_worker_makes_again_are_not_cleared(
     stores: tuple[ShufflerStore, ShufflerStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The service looks for leftovers while its worker, another process, begins a release again."""
+    """The service sweeps leftovers while its worker, another process, restarts a release."""
     service, worker = stores
     service.blobs.put(BATCH, "out-0", b"under a key that is gone")
     listed = service.round_keys.listed
@@ -106,10 +106,10 @@ def test_what_a_worker_makes_anew_is_not_cleared(
     assert worker.files(DIGEST).get("out-0", use="batch") == b"new"
 
 
-def test_files_of_a_lost_key_do_not_count_as_made(
+def test_files_of_a_lost_key_do_not_count_as_complete(
     stores: tuple[ShufflerStore, ShufflerStore],
 ) -> None:
-    """Otherwise a release that goes on would hand on what nobody can open."""
+    """Otherwise a resumed release would pass on files that no key opens."""
     store, _ = stores
     store.prepare(DIGEST, "release", fence=1)
     store.files(DIGEST).put("out-0", b"made", use="batch")
@@ -124,7 +124,7 @@ def test_files_of_a_lost_key_do_not_count_as_made(
 
 @pytest.fixture
 def awaiting(tmp_path: Path) -> Iterator[ServerStore]:
-    """A server that awaits a batch."""
+    """Provide a server that awaits a batch."""
     store = ServerStore(f"sqlite:{tmp_path / 'server.db'}", tmp_path / "keys")
     store.lead("me", seconds=60)
     store.begin(ServerRound(DIGEST, "one", b"signed"), fence=1)
@@ -133,10 +133,10 @@ def awaiting(tmp_path: Path) -> Iterator[ServerStore]:
     store.close()
 
 
-def test_a_manifest_of_a_lost_key_gives_way_though_the_next_key_is_there(
+def test_a_manifest_of_a_lost_key_gives_way_to_the_next_key(
     awaiting: ServerStore,
 ) -> None:
-    """A crash came after the next key was made, and before the manifest was kept under it."""
+    """A crash came after the next key was made and before the manifest was stored under it."""
     assert awaiting.accept(DIGEST, b"manifest", fence=1, whole=False)
     awaiting.files(DIGEST).put("in-0", b"part")
     awaiting.round_keys.destroy(DIGEST, "round")
@@ -147,7 +147,7 @@ def test_a_manifest_of_a_lost_key_gives_way_though_the_next_key_is_there(
 
 
 def test_a_batch_that_came_in_time_is_not_abandoned(awaiting: ServerStore) -> None:
-    """Who waited for it may find out late that it is here: with a batch the server goes on."""
+    """The waiting step may learn late that the batch is here: then the server goes on with it."""
     assert awaiting.accept(DIGEST, b"manifest", fence=1)
     with pytest.raises(Refused):
         awaiting.answer(DIGEST, "abandon", b"end", fence=1)

@@ -1,4 +1,4 @@
-"""Keys that are destroyed, and notes that come too late."""
+"""Destruction of round keys, and records that arrive too late."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ DIGEST = b"d" * 32
 
 
 def test_a_key_is_overwritten_before_it_is_removed(tmp_path: Path) -> None:
-    """Whoever holds its file by another name finds zeros there."""
+    """A second name of the key's file shows zeros."""
     round_keys = RoundKeys(tmp_path / "keys")
     round_keys.make(DIGEST)
     (path,) = (tmp_path / "keys").iterdir()
@@ -25,8 +25,8 @@ def test_a_key_is_overwritten_before_it_is_removed(tmp_path: Path) -> None:
         round_keys.key(DIGEST)
 
 
-def test_what_comes_of_a_step_after_its_phase_is_not_kept() -> None:
-    """A worker that was slow does not write into the next try of a round that reopened."""
+def test_a_result_that_comes_after_its_phase_is_dropped() -> None:
+    """A slow worker does not write into the next try of a reopened round."""
     store = ShufflerStore("memory:")
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(DIGEST, "one", b"signed"), fence=1)

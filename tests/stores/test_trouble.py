@@ -1,4 +1,4 @@
-"""Restarts, later schemas, full disks and databases that go: what a store does then."""
+"""A store after restarts, with later schemas, full disks and lost databases."""
 
 import contextlib
 import sqlite3
@@ -41,7 +41,7 @@ def test_a_restart_finds_everything(
     url: str,
     tmp_path: Path,
 ) -> None:
-    """What one process kept, the next one finds; the token goes on from where it was."""
+    """The next process finds everything that one stored; the fencing token goes on."""
     first = opened(url, tmp_path / "keys")
     assert first.lead("me", seconds=0) == 1
     first.close()
@@ -51,7 +51,7 @@ def test_a_restart_finds_everything(
 
 
 def test_a_later_schema_is_refused(url: str, tmp_path: Path) -> None:
-    """A database that a later version wrote is left alone."""
+    """A database that a later version wrote is left unchanged."""
     ShufflerStore(url, tmp_path / "keys").close()
     newer = "UPDATE coatcheck_schema SET version = 99"
     if url.startswith("sqlite:"):
@@ -66,7 +66,7 @@ def test_a_later_schema_is_refused(url: str, tmp_path: Path) -> None:
 
 
 def test_two_processes_open_a_fresh_store_at_once(url: str, tmp_path: Path) -> None:
-    """Migrations run once, whoever comes first."""
+    """Migrations run once, whichever process is first."""
     with ThreadPoolExecutor(4) as threads:
         opened = list(threads.map(ShufflerStore, [url] * 4, [tmp_path / "keys"] * 4))
     leads = [store.lead(str(n), seconds=60) for n, store in enumerate(opened)]
@@ -75,8 +75,8 @@ def test_two_processes_open_a_fresh_store_at_once(url: str, tmp_path: Path) -> N
         store.close()
 
 
-def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
-    """With no room left nothing is kept and the store says so; with room again it goes on."""
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
+    """With no room left nothing is stored and the store says so; with room again it goes on."""
     store = ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys")
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(DIGEST, "example", b"signed"), fence=1)
@@ -93,7 +93,7 @@ def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_database_that_goes_comes_back(postgres: Postgres, tmp_path: Path) -> None:
-    """While PostgreSQL is gone every call is refused at once; afterwards nothing is missing."""
+    """While PostgreSQL is gone every call fails at once; afterwards nothing is missing."""
     store = ShufflerStore(postgres.database(), tmp_path / "keys")
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(DIGEST, "example", b"signed"), fence=1)
@@ -120,7 +120,7 @@ def test_a_database_that_goes_comes_back(postgres: Postgres, tmp_path: Path) -> 
 
 
 def test_an_unknown_address_is_refused() -> None:
-    """A store's address says which kind it is."""
+    """The error says which kinds of store address exist."""
     with pytest.raises(Misuse, match="sqlite:FILE"):
         ShufflerStore("mysql://x", Path())
 
@@ -128,7 +128,7 @@ def test_an_unknown_address_is_refused() -> None:
 def test_a_process_that_stops_in_the_middle_does_not_keep_the_lead(
     postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its machine was stopped within a transaction, which holds the lease: PostgreSQL undoes it."""
+    """A machine stops within a transaction that holds the lease: PostgreSQL rolls it back."""
     monkeypatch.setattr("coatcheck.stores.postgres._STOPPED", 1)
     url, keys = postgres.database(), tmp_path / "keys"
     stopped, other = ShufflerStore(url, keys), ShufflerStore(url, keys)

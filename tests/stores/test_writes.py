@@ -1,4 +1,4 @@
-"""What an upload costs the disk, in bytes and not in seconds."""
+"""The disk writes of an upload, in bytes and not in seconds."""
 
 import os
 import sqlite3
@@ -14,14 +14,14 @@ DIGEST = bytes(range(32))
 
 
 def written() -> int:
-    """Count the bytes that this process gave to files so far."""
+    """Return the number of bytes that this process wrote to files so far."""
     found = dict(line.split(": ") for line in COUNTS.read_text(encoding="ascii").splitlines())
     return int(found["wchar"])
 
 
 @pytest.mark.skipif(not COUNTS.exists(), reason="only Linux counts what is written")
 def test_sqlite_writes_at_most_3500_bytes_per_upload(tmp_path: Path) -> None:
-    """Of 184 bytes, under random names: in the log, and then in the file."""
+    """Uploads of 184 bytes under random names are written to the log, then to the file."""
     store = ShufflerStore(f"sqlite:{tmp_path}/uploads.db", tmp_path / "keys", tmp_path / "blobs")
     fence = store.lead("test", seconds=10_000)
     assert fence is not None

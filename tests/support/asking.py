@@ -3,12 +3,12 @@
 from typing import Any
 
 from coatcheck.services.web.app import App
-from coatcheck.services.web.client import Answered
+from coatcheck.services.web.client import HttpAnswer
 
 
 async def ask(
     app: App[Any], method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
-) -> Answered:
+) -> HttpAnswer:
     """Send one request."""
     sent: list[Any] = []
 
@@ -29,4 +29,4 @@ async def ask(
     }
     await app(scope, receive, send)
     said = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return Answered(sent[0]["status"], said, sent[1]["body"])
+    return HttpAnswer(sent[0]["status"], said, sent[1]["body"])

@@ -172,7 +172,7 @@ class Clockwork:
     def end(self) -> Heading | None:
         """Return the round's outcome on the board."""
         try:
-            return Heading.decode(self.board.look(lambda log: log.heading(self.digest)))
+            return Heading.decode(self.board.read_snapshot(lambda log: log.heading(self.digest)))
         except NotShown:
             return None
 

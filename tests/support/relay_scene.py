@@ -27,7 +27,7 @@ from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.relay import RelayService
 from coatcheck.services.settings import BoardSettings, RelaySettings, read_settings
-from coatcheck.services.web.client import Answered, Origin
+from coatcheck.services.web.client import HttpAnswer, Origin
 from support.asking import ask
 
 BOARD = "http://127.0.0.1:7"
@@ -45,14 +45,14 @@ class Scene:
         self.board = BoardService(settings)
         self.board.clock = self.board.gateway._clock = clock
         self.relay = RelayService(RelaySettings(name="relay", gateways=(BOARD,)))
-        self.relay._pipes = self  # type: ignore[assignment] # all that the relay asks of it
+        self.relay._pool = self  # type: ignore[assignment] # all that the relay asks of it
         self.fetched: list[str] = []
         self.away = False
-        self.answer: Answered | None = None
+        self.answer: HttpAnswer | None = None
 
     async def exchange(
         self, method: str, origin: Origin, path: str, body: bytes, *, headers: dict[str, str]
-    ) -> Answered:
+    ) -> HttpAnswer:
         """Pass the relay's request to the board."""
         self.fetched.append(method)
         if self.away:
@@ -110,7 +110,7 @@ class Relayed:
             http=self,  # type: ignore[arg-type] # all that the client asks of it
         )
 
-    async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> Answered:
+    async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> HttpAnswer:
         """Pass a request to the relay."""
         self.asked.append(url)
         path = url.removeprefix("http://127.0.0.1:9")

@@ -183,10 +183,10 @@ def upload_of(text: bytes, round_: Round, *, group: int, name: bytes) -> bytes:
     """Wrap a report under a name, whatever its bytes; its traps are not registered anywhere."""
     to = SealingKey(round_.suite, bytes.fromhex(round_.terms.server.sealing))
     bound = binding(Purpose.REPORT, digest=round_.digest, group=group)
-    items = [seal_layers(seal(text, to=to, bound=bound), round_, group=group, name=name)]
+    items = [seal_layers(seal(text, to=to, bound=bound), round_, group=group, upload_id=name)]
     for hop in range(1, len(round_.terms.shufflers)):
         trap = system().token(round_.item_size(group, hop + 1))
-        items.append(seal_layers(trap, round_, group=group, name=name, last=hop))
+        items.append(seal_layers(trap, round_, group=group, upload_id=name, last=hop))
     return Upload(group, round_.digest, name, b"".join(items)).encode(round_)
 
 

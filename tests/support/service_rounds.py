@@ -73,11 +73,11 @@ class Crowd:
         offer, invitations = await self.invitations(peers)
 
         async def one(number: int, invitation: Invitation) -> Session:
-            path = self.folder / f"{invitation.of.name}-{number}"
+            path = self.folder / f"{invitation.group_terms.name}-{number}"
             trusted = self.cluster.trusted
             session = Session(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
             session.prepare(invitation, (0.25, 0.5), ledger=None)
-            await session.hand_in(invitation.round, patience=patience)
+            await session.upload(invitation.round, patience=patience)
             self.acknowledged += 1
             return session
 

@@ -20,8 +20,8 @@ def point(case: Case) -> Case:
     raw = bytes.fromhex(given.get("x", ""))
     found = raw or hash_to_point(bytes.fromhex(given["text"]))
     blind = Blind(bytes.fromhex(given["secret"]))
-    blinded = blind.put(found)
-    assert blind.take_off(blinded) == found
+    blinded = blind.blind(found)
+    assert blind.unblind(blinded) == found
     return {"point": found.hex(), "blinded": blinded.hex()}
 
 

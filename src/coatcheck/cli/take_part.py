@@ -89,7 +89,7 @@ def take_part(
             if settle or not resumed:
                 value = read_value(person.value, invitation.randomizer.domain)
             session.prepare(invitation, value, ledger=ledger, clamp=person.clamp)
-            joined = await session.hand_in(invitation.round, token=admission)
+            joined = await session.upload(invitation.round, token=admission)
             hint(
                 "the shuffler has signed for your report; waiting for the crowd"
                 if joined.receipt

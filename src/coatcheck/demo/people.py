@@ -28,8 +28,8 @@ from coatcheck.services.local_cluster import PATIENCE
 from coatcheck.services.person.letters import RoundLetters, settle
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.person.session import Session
-from coatcheck.services.relay import Pipes
-from coatcheck.services.web.client import DOCUMENT, Answered, origin_of
+from coatcheck.services.relay import ConnectionPool
+from coatcheck.services.web.client import DOCUMENT, HttpAnswer, origin_of
 from coatcheck.services.worker_pools import end_with_parent
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class People:
         noted = replace(invitation, randomizer=cast("Randomizer", noting))
         value = self._invited.values[person]
         await asyncio.to_thread(session.prepare, noted, value, ledger=None, clamp=True)
-        ticket = await session.hand_in(invitation.round, patience=PATIENCE)
+        ticket = await session.upload(invitation.round, patience=PATIENCE)
         return Done(person, ticket=ticket, guarantee=invitation.guarantee, report=noting.report)
 
     async def collect(self, person: Person) -> Done:
@@ -104,7 +104,7 @@ class People:
     async def settle(self, person: Person) -> Done:
         """Let a person settle with their candidates by letter."""
         session, place = self._sessions[person], self._invited.values[person]
-        session.feed = self._all_letters
+        session.letter_source = self._all_letters
         words, terms = self._invited.lines[person[0]], session.round.terms.settle
         if terms and terms.asks:  # with one partner, and not with everybody near
             words = ", ".join(f"{number:.5f}" for number in place) + f": {words}"
@@ -180,7 +180,7 @@ class CachedClient:
     """A few connections on this machine, shared by all clients."""
 
     def __init__(self) -> None:
-        self._pipes = Pipes()
+        self._pipes = ConnectionPool()
         self._turns = asyncio.Semaphore(_CONNECTIONS)
 
     async def exchange(
@@ -191,7 +191,7 @@ class CachedClient:
         *,
         headers: Mapping[str, str] | None = None,
         most: int = DOCUMENT,
-    ) -> Answered:
+    ) -> HttpAnswer:
         """Send one request; return the answer, whatever its status."""
         del most  # a pipe has a limit of its own
         origin = origin_of(url)

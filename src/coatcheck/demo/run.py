@@ -222,7 +222,7 @@ class Run:
     @property
     def passed(self) -> int:
         """How many sealed requests the people of this process sent through the relay."""
-        return self.crowd.people.through.passed if self.crowd.people else 0
+        return self.crowd.people.through.sent_requests if self.crowd.people else 0
 
     # -- the round
 

@@ -2,8 +2,8 @@
 
 A server that gives different people different terms needs a shuffler's signature for each version,
 and an honest shuffler signs one version of a round (S6.37). Verified terms have a type that only
-this file makes: `AgreedTerms` carry every signature, and the parties of `TrustedTerms` are known
-to the reader. A key is trusted in a role: otherwise a server could put the board's key in the
+this file makes: `AgreedTerms` carry every signature, and the reader trusts the parties of
+`TrustedTerms`. A key is trusted in one role: otherwise a server could put the board's key in the
 place of a shuffler, or leave out the one shuffler that would not help it. SPEC section 6.
 """
 
@@ -35,17 +35,17 @@ ROLES: Final = ("server", "shuffler", "board", "witness")
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """The verifying keys that a person knows from elsewhere, by role.
+    """The verifying keys that a person trusts, by role; they come from elsewhere than the terms.
 
     *Assumes:* at least one of `shufflers` does not help the server. Nobody needs to know which one,
     so all of them must be in the cascade.
 
     Attributes:
         server: keys of servers that may run the round.
-        shufflers: the keys of each shuffler that the person relies on, several while they change.
+        shufflers: the keys of each shuffler that the person relies on, several during a rotation.
         board: keys of boards that may show the answers.
         witnesses: the keys of each witness whose cosignature under the board's log counts.
-        demanded: how many witnesses must have cosigned it.
+        demanded: the number of witnesses that must have cosigned it.
         anywhere: keys that may stand in any role, and that no cascade needs. This is weaker: the
             owner of two of them may take both places.
     """
@@ -59,9 +59,9 @@ class Trust:
 
     @classmethod
     def of(cls, entries: Iterable[tuple[str, Collection[bytes]]]) -> "Trust":
-        """Gather entries of a role and keys; those of one shuffler are one entry.
+        """Build a trust from pairs of a role and its keys; one shuffler's keys are in one pair.
 
-        An empty role means any.
+        An empty role stands for any role.
         """
         by_role: dict[str, list[frozenset[bytes]]] = {role: [] for role in ("", *ROLES)}
         for role, keys in entries:
@@ -69,16 +69,16 @@ class Trust:
                 raise Misuse(f"a key is trusted as one of {', '.join(ROLES)}; got {role!r}")
             by_role[role].append(frozenset(keys))
         return cls(
-            server=_together(by_role["server"]),
+            server=_union(by_role["server"]),
             shufflers=tuple(by_role["shuffler"]),
-            board=_together(by_role["board"]),
+            board=_union(by_role["board"]),
             witnesses=tuple(by_role["witness"]),
             demanded=len(by_role["witness"]),
-            anywhere=_together(by_role[""]),
+            anywhere=_union(by_role[""]),
         )
 
     def demanding(self, witnesses: int) -> "Trust":
-        """Return the same trust, demanding cosignatures of this many witnesses instead of all."""
+        """Return the same trust, but demand cosignatures of this many witnesses only."""
         if not 1 <= witnesses <= len(self.witnesses):
             raise Misuse(
                 f"the number of demanded witnesses must be from 1 to {len(self.witnesses)}, as many"
@@ -89,21 +89,21 @@ class Trust:
     def plain(self) -> dict[str, Any]:
         """Return the keys in hex by role, as JSON and the browser's client take them."""
         return {
-            "server": _spelled(self.server),
-            "shufflers": [_spelled(keys) for keys in self.shufflers],
-            "board": _spelled(self.board),
-            "witnesses": [_spelled(keys) for keys in self.witnesses],
+            "server": _in_hex(self.server),
+            "shufflers": [_in_hex(keys) for keys in self.shufflers],
+            "board": _in_hex(self.board),
+            "witnesses": [_in_hex(keys) for keys in self.witnesses],
             "demanded": self.demanded,
-            "anywhere": _spelled(self.anywhere),
+            "anywhere": _in_hex(self.anywhere),
         }
 
     def check(self, terms: Terms) -> None:
-        """Refuse terms with an unknown key in a role, or without a relied-on shuffler (S6.41)."""
-        relied = _together(self.shufflers)
-        self._know(terms.server, self.server, "server")
+        """Refuse terms with an unknown key, or without one of the trusted shufflers (S6.41)."""
+        shuffler_keys = _union(self.shufflers)
+        self._check_key(terms.server, self.server, "server")
         for party in terms.shufflers:
-            self._know(party, relied, "shuffler")
-        self._know(terms.board, self.board, "board")
+            self._check_key(party, shuffler_keys, "shuffler")
+        self._check_key(terms.board, self.board, "board")
         cascade = {_raw(party) for party in terms.shufflers}
         for number, keys in enumerate(self.shufflers, start=1):
             if not keys & cascade:
@@ -112,7 +112,7 @@ class Trust:
                     " rely on: it may be the only honest one; ask for terms with all of them"
                 )
 
-    def _know(self, signer: Notary, keys: frozenset[bytes], role: str) -> None:
+    def _check_key(self, signer: Notary, keys: frozenset[bytes], role: str) -> None:
         if _raw(signer) not in keys | self.anywhere:
             raise Refused(
                 f"the key of {signer.name!r} in the terms is not one you trust as a {role}: get"
@@ -120,11 +120,11 @@ class Trust:
             )
 
 
-def _together(several: Iterable[frozenset[bytes]]) -> frozenset[bytes]:
+def _union(several: Iterable[frozenset[bytes]]) -> frozenset[bytes]:
     return frozenset[bytes]().union(*several)
 
 
-def _spelled(keys: frozenset[bytes]) -> list[str]:
+def _in_hex(keys: frozenset[bytes]) -> list[str]:
     return sorted(key.hex() for key in keys)
 
 

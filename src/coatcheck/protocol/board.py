@@ -1,13 +1,13 @@
 """The board role: append terms, outcomes and letters to one public log, and open nothing.
 
-`Board.log_terms`, `publish` and `post` append; everything else reads. All that the board ever
-showed is a leaf of one log, whose checkpoints and proofs let everybody detect a board that shows
-different things to different people. `Pages` stores a bulletin's entries by address, so that a
-lookup reads one page whatever the number of entries.
+`Board.log_terms`, `publish` and `post` append; everything else reads. Everything that the board
+ever showed is a leaf of one log, whose checkpoints and proofs let everybody detect a board that
+shows different things to different people. `Pages` stores a bulletin's entries by address, so that
+a lookup reads one page whatever the number of entries.
 
 The board gets functions to sign and to check signatures; it holds no key that opens, and cannot
-import one. All of it is in a key-value store and nothing in memory: the in-memory simulation uses
-`MemoryKeyValueStore`, `services.board` the one of its database. SPEC section 9.
+import one. Everything is in a key-value store and nothing in memory: the in-memory simulation uses
+`MemoryKeyValueStore`, and `services.board` the store in its database. SPEC section 9.
 """
 
 import hashlib
@@ -43,27 +43,28 @@ Sign = Callable[[bytes], bytes]
 Check = Callable[[bytes, bytes, bytes], None]
 """A function of key, signature and message; raises `BadSignature` unless the key signed it."""
 
+# Prefixes of the keys in the key-value store.
 _SIZE: Final = b"s"
 _LEAF: Final = b"l"
 _ROUND: Final = b"r"
-_KNOWN: Final = b"k"
+_POSTED: Final = b"k"
 _LETTER: Final = b"n"
-_TO: Final = b"a"
-_LOGGED, _ENDED = b"cl", b"ce"  # counts
-_LOG: Final = b"t" + b"\0" * 32  # no digest is zero
+_RECIPIENT: Final = b"a"
+_TERMS_COUNT, _OUTCOME_COUNT = b"cl", b"ce"
+_PAGE: Final = b"p"
+_FIRST: Final = b"f"
+_TREE: Final = b"t"
+_LOG: Final = _TREE + b"\0" * 32  # the log's own tree: no digest of terms is zero
 _RECORD: Final = struct.Struct(">QQQB")
 _NONE: Final = 2**64 - 1
 _ANOTHER: Final = "the board shows another outcome of this round, and the first one stays"
 _ENTRIES: Final = 64
 _BYTES: Final = 1 << 15
-"""Most entries of a page, and most bytes of them together."""
-_PAGE: Final = b"p"
-_FIRST: Final = b"f"
-_TREE: Final = b"t"
+"""The most entries of a page, and the most bytes of its entries together."""
 
 
 class PageSource(Protocol):
-    """Where the bytes of a bulletin are read in order: an open file, for example."""
+    """A source of the bytes of a bulletin, in order: an open file, for example."""
 
     def read(self, size: int, /) -> bytes:
         """Return the next bytes, fewer only at the end."""
@@ -79,7 +80,7 @@ class LetterLimitReached(Refused):
 
 @dataclass(frozen=True)
 class Record:
-    """What the log has of one round.
+    """The log's record of one round.
 
     Attributes:
         terms: the place of the terms.
@@ -114,8 +115,8 @@ class Board:
     letters only to addresses on its bulletin; nothing is ever removed.
 
     Attributes:
-        letters_each: how many letters an address may get in a round. Anybody may write, and the
-            sender is sealed inside, so the board can limit only what an address gets.
+        letters_each: the most letters to one address in a round. Anybody may write, and the sender
+            is sealed inside, so the board can only limit letters by recipient.
     """
 
     def __init__(
@@ -132,7 +133,9 @@ class Board:
         self._check = check
         self._store: KeyValueStore = store or MemoryKeyValueStore()
         self._cache = cache
-        self._log = TiledTree(self._store, _LOG, _number(self._store.get(_SIZE)), cache=cache)
+        self._log = TiledTree(
+            self._store, _LOG, _unpack_number(self._store.get(_SIZE)), cache=cache
+        )
 
     def __len__(self) -> int:
         return len(self._log)
@@ -145,7 +148,7 @@ class Board:
         if logged is not None:
             return logged.terms
         place = self._append(TERMS_LEAF + round_.digest)
-        self._keep(round_.digest, Record(place), new=_LOGGED)
+        self._store_record(round_.digest, Record(place), new=_TERMS_COUNT)
         return place
 
     def publish(self, raw: bytes, round_: Round) -> int:
@@ -156,7 +159,7 @@ class Board:
     def stage(self, source: PageSource, round_: Round) -> Heading:
         """Check an outcome (S9.24) and store its entries, which the board shows after `show`.
 
-        Refused if the board has another outcome of the round; what fails leaves nothing.
+        Refused if the board has another outcome of the round. A failure leaves nothing stored.
         """
         record = self._logged(round_.digest)
         heading = read_heading(source, round_)
@@ -192,8 +195,10 @@ class Board:
                 raise Refused(_ANOTHER)
             return record.outcome
         place = self._append(ROUND_LEAF + heading.encode())
-        self._keep(
-            round_.digest, replace(record, outcome=place, widths=_widths(round_)), new=_ENDED
+        self._store_record(
+            round_.digest,
+            replace(record, outcome=place, widths=_widths(round_)),
+            new=_OUTCOME_COUNT,
         )
         return place
 
@@ -201,51 +206,52 @@ class Board:
         """Show a sealed letter and return its place in the log; again, the same place."""
         digest = round_.digest
         record, pages = self._shown(digest)[0], self._pages(digest)
-        posted = _KNOWN + digest + hashlib.sha256(raw).digest()[:16]
+        posted = _POSTED + digest + hashlib.sha256(raw).digest()[:16]
         place = self._store.get(posted)
         if place is not None:
-            return _number(place)
+            return _unpack_number(place)
         posting = Posting.decode(raw, round_)
         groups = range(len(round_.terms.groups))
         if all(pages.find(posting.recipient, group) is None for group in groups):
             raise Refused(
                 "the bulletin of this round has no such address: write to a partner of your answer"
             )
-        to = _TO + digest + posting.recipient
+        to = _RECIPIENT + digest + posting.recipient
         last = self._store.floor(to + b"\xff" * 8)
-        received = _number(last[0][-8:]) + 1 if last and last[0].startswith(to) else 0
+        received = _unpack_number(last[0][-8:]) + 1 if last and last[0].startswith(to) else 0
         if self.letters_each is not None and received >= self.letters_each:
             raise LetterLimitReached(
                 "this address has reached the round's limit of letters; no more are accepted for it"
             )
-        number = _name(record.letters)
+        number = _pack_number(record.letters)
         self._store.put(_LETTER + digest + number, raw)
-        self._store.put(to + _name(received), number)
+        self._store.put(to + _pack_number(received), number)
         at = self._append(LETTER_LEAF + raw, stored=LETTER_LEAF + digest + number)
-        self._store.put(posted, _name(at))
-        self._keep(digest, replace(record, letters=record.letters + 1))
+        self._store.put(posted, _pack_number(at))
+        self._store_record(digest, replace(record, letters=record.letters + 1))
         return at
 
     def _append(self, leaf: bytes, *, stored: bytes | None = None) -> int:
         place = self._log.append(leaf)
-        self._store.put(_LEAF + _name(place), stored or leaf)
+        self._store.put(_LEAF + _pack_number(place), stored or leaf)
         return place
 
     def save(self) -> None:
         """Store the log's size and its last hashes."""
         self._log.save()
-        self._store.put(_SIZE, _name(len(self._log)))
+        self._store.put(_SIZE, _pack_number(len(self._log)))
 
     # -- reading
 
     def record(self, digest: bytes) -> Record | None:
-        """Return what the log has of a round."""
+        """Return the log's record of a round; None if its terms are not logged."""
         raw = self._store.get(_ROUND + digest)
         return None if raw is None else Record.decode(raw)
 
     def tally(self) -> tuple[int, int]:
         """Count the rounds with terms in the log, and the rounds with an outcome."""
-        return _number(self._store.get(_LOGGED)), _number(self._store.get(_ENDED))
+        logged, ended = map(self._store.get, (_TERMS_COUNT, _OUTCOME_COUNT))
+        return _unpack_number(logged), _unpack_number(ended)
 
     def bulletin(self, digest: bytes) -> bytes:
         """Return the whole bulletin of a round, as published."""
@@ -272,12 +278,12 @@ class Board:
     def letters(self, digest: bytes, *, since: int = 0, most: int = 2**31) -> list[bytes]:
         """Return the letters of a round in the order of posting, the first `since` left out.
 
-        A person who directly requests the letters to one address shows that it is theirs:
+        A direct request for the letters to one address would show that it is the sender's own, so
         `letters_to` is for requests through a relay.
         """
         self._shown(digest)
         start = _LETTER + digest
-        return self._store.span(start + _name(since), start + b"\xff" * 8, most)
+        return self._store.span(start + _pack_number(since), start + b"\xff" * 8, most)
 
     def letters_to(
         self,
@@ -293,17 +299,17 @@ class Board:
         The first `since` of them are left out, and all from the number `until` on.
         """
         self._shown(digest)
-        start = _TO + digest + address
-        names = self._store.span(start + _name(since), start + b"\xff" * 8, most)
+        start = _RECIPIENT + digest + address
+        names = self._store.span(start + _pack_number(since), start + b"\xff" * 8, most)
         return [
-            (_number(name), self._store.get(_LETTER + digest + name) or b"")
+            (_unpack_number(name), self._store.get(_LETTER + digest + name) or b"")
             for name in names
-            if _number(name) < until
+            if _unpack_number(name) < until
         ]
 
     def heading(self, digest: bytes) -> bytes:
         """Return the signed head of a round's bulletin."""
-        return (self._store.get(_LEAF + _name(self.place(digest))) or b"")[1:]
+        return (self._store.get(_LEAF + _pack_number(self.place(digest))) or b"")[1:]
 
     # -- the log and its proofs
 
@@ -333,7 +339,9 @@ class Board:
 
     def leaves(self, start: int, end: int) -> list[bytes]:
         """Return the leaves at some places of the log."""
-        stored = self._store.span(_LEAF + _name(start), _LEAF + _name(end), end - start)
+        stored = self._store.span(
+            _LEAF + _pack_number(start), _LEAF + _pack_number(end), end - start
+        )
         return [self._leaf(raw) for raw in stored]
 
     def _leaf(self, raw: bytes) -> bytes:
@@ -343,10 +351,10 @@ class Board:
 
     # -- the store
 
-    def _keep(self, digest: bytes, record: Record, *, new: bytes = b"") -> None:
+    def _store_record(self, digest: bytes, record: Record, *, new: bytes = b"") -> None:
         self._store.put(_ROUND + digest, record.encode())
         if new:
-            self._store.put(new, _name(_number(self._store.get(new)) + 1))
+            self._store.put(new, _pack_number(_unpack_number(self._store.get(new)) + 1))
 
     def _logged(self, digest: bytes) -> Record:
         record = self.record(digest)
@@ -376,11 +384,11 @@ def _widths(round_: Round) -> tuple[int, ...]:
     return tuple(map(round_.entry_size, range(len(round_.terms.groups))))
 
 
-def _name(number: int) -> bytes:
+def _pack_number(number: int) -> bytes:
     return number.to_bytes(8, "big")
 
 
-def _number(raw: bytes | None) -> int:
+def _unpack_number(raw: bytes | None) -> int:
     return int.from_bytes(raw or b"", "big")
 
 
@@ -435,7 +443,7 @@ class Pages:
         """Store the entries as they come, sorted by address, and return their root."""
         self.drop()
         tree, last = TiledTree(self._store, self._tree), b""
-        for group, number, count in self._all():
+        for group, number, count in self._page_ranges():
             width = self.widths[group]
             page = source.read(count * width)
             if len(page) != count * width:
@@ -455,7 +463,7 @@ class Pages:
 
     def is_same(self, source: PageSource) -> bool:
         """Return whether the source has these entries, and nothing after them."""
-        for group, number, _ in self._all():
+        for group, number, _ in self._page_ranges():
             page = self._store.get(self._page(group, number)) or b""
             if source.read(len(page)) != page:
                 return False
@@ -501,7 +509,7 @@ class Pages:
             offset += whole
         return b"".join(pieces)
 
-    def _all(self) -> Iterator[tuple[int, int, int]]:
+    def _page_ranges(self) -> Iterator[tuple[int, int, int]]:
         """Yield group, number and count of entries of every page, in order."""
         for group, size in enumerate(self.sizes):
             each = self._each[group]

@@ -21,7 +21,7 @@ from coatcheck import entropy as sources
 from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee, amplify
 from coatcheck.entropy import Entropy
-from coatcheck.errors import SHAPELESS, Malformed, Missing, Misuse, Refused
+from coatcheck.errors import UNTRUSTED_DATA_ERRORS, Malformed, Missing, Misuse, Refused
 from coatcheck.protocol.agreement import SignedTerms, Trust, TrustedTerms, accept
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import SEED_SIZE, KeyPairs, SealingKey, address_of
@@ -62,7 +62,7 @@ _amplify = lru_cache(maxsize=64)(amplify)  # many clients on one machine compute
 
 
 class Budget(Protocol):
-    """What the client needs of a ledger: `coatcheck.Ledger`, or one of an app."""
+    """The part of a ledger that the client uses; `coatcheck.Ledger` has it, or an app's own."""
 
     def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes, until: int) -> object:
         """Record a round, or refuse it; the same report again costs nothing.
@@ -76,7 +76,7 @@ class Budget(Protocol):
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that a person lets one round cost."""
+    """The highest cost of one round that a person accepts."""
 
     epsilon: float
     delta: float
@@ -93,8 +93,8 @@ class Invitation:
     simulated: bool = False
 
     @property
-    def of(self) -> GroupTerms:
-        """The group to join."""
+    def group_terms(self) -> GroupTerms:
+        """The terms of the group to join."""
         return self.round.terms.groups[self.group]
 
     def join(
@@ -111,8 +111,8 @@ class Invitation:
 
         The caller sends `ticket.registrations`, then `ticket.upload`, and after a failure the same
         bytes again: fresh noise would be a second report. *Guarantee:* the ticket is stored before
-        the ledger is charged, so that no crash loses what was paid for; if the ledger refuses, a
-        new ticket is removed.
+        the ledger is charged, so that no crash loses a report that was paid for; if the ledger
+        refuses, a new ticket is removed.
         """
         stored = store.load() if store else None
         ticket = stored or self._ticket(value, entropy=entropy, note=note, clamp=clamp)
@@ -156,7 +156,7 @@ class Invitation:
             group=self.group,
             contact=KeyPairs(self.round.suite, seed).contact_raw,
             payload=payload.encode(report),
-            note=note.ljust(self.of.note_size, b"\0"),
+            note=note.ljust(self.group_terms.note_size, b"\0"),
         )
         sealed = wrap(plain, self.round, group=self.group, entropy=source)
         return Ticket(
@@ -191,26 +191,26 @@ def examine(
         raise Refused("the round is not open yet: try again when `opens` of its terms has passed")
     if now >= round_.terms.expires:
         raise Refused("the round has expired: join a newer one")
-    of, promise = round_.terms.groups[number], round_.terms.groups[number].promise
-    randomizer = _mechanism(of, simulated=simulated)
+    own_group, promise = round_.terms.groups[number], round_.terms.groups[number].promise
+    randomizer = _mechanism(own_group, simulated=simulated)
     _check_exposure(round_, number)
     try:
         guarantee = _amplify(
             randomizer.law,
-            crowd=of.minimum,
+            crowd=own_group.minimum,
             delta=round_.crowd_delta(number),
             corrupted=promise.corrupted,
             exposed=promise.exposed,
         )
-    except SHAPELESS as error:
+    except UNTRUSTED_DATA_ERRORS as error:
         raise Refused(
             f"the mechanism of the terms gives no guarantee: {error}; do not join"
         ) from None
     guarantee = guarantee.with_traps(round_.terms.trap_delta, delta=promise.delta)
     if guarantee.epsilon > promise.epsilon * (1 + _SLACK):
         raise Refused(
-            f"the terms promise ε = {promise.epsilon:g}, but a crowd of {of.minimum} gives only"
-            f" ε = {guarantee.epsilon:.4g}: do not join"
+            f"the terms promise ε = {promise.epsilon:g}, but a crowd of {own_group.minimum} gives"
+            f" only ε = {guarantee.epsilon:.4g}: do not join"
         )
     if guarantee.epsilon > limit.epsilon or promise.delta > limit.delta:
         raise Refused(
@@ -223,10 +223,10 @@ def examine(
     return Invitation(round_, number, randomizer, guarantee, simulated)
 
 
-def _mechanism(of: GroupTerms, *, simulated: bool) -> Randomizer:
+def _mechanism(group: GroupTerms, *, simulated: bool) -> Randomizer:
     """Return a group's mechanism, or refuse an unsafe one; nothing here is slow to compute."""
     try:
-        randomizer = from_params(of.randomizer)
+        randomizer = from_params(group.randomizer)
     except Misuse as error:
         raise Refused(
             f"this version cannot use a mechanism of the terms ({error}): update coatcheck, or do"
@@ -237,16 +237,17 @@ def _mechanism(of: GroupTerms, *, simulated: bool) -> Randomizer:
             f"{randomizer.name} computes in floats, which leak: it is for simulations only,"
             " do not join"
         )
-    if of.decode not in randomizer.decodes:
+    if group.decode not in randomizer.decodes:
         raise Refused(
-            f"{randomizer.name} has no decode {of.decode!r}; it has {', '.join(randomizer.decodes)}"
+            f"{randomizer.name} has no decode {group.decode!r}, only"
+            f" {', '.join(randomizer.decodes)}: do not join"
         )
     if randomizer.width > _MOST_NUMBERS:
         raise Refused(
-            f"a report of these terms has {randomizer.width} numbers; a client examines at most"
-            f" {_MOST_NUMBERS}"
+            f"a report of these terms has {randomizer.width} numbers, but a client examines at most"
+            f" {_MOST_NUMBERS}: do not join"
         )
-    if PayloadFormat.between(randomizer.low, randomizer.high).size != of.payload_size:
+    if PayloadFormat.between(randomizer.low, randomizer.high).size != group.payload_size:
         raise Refused(
             "`payload_size` of the terms is not the size of the randomizer's reports: do not join"
         )
@@ -259,7 +260,7 @@ def _check_exposure(round_: Round, number: int) -> None:
     corrupted = [group.promise.corrupted for group in groups]
     coins = any(group.randomizer.get("name") == CoinResponse.name for group in groups)
     if not any(corrupted) and not coins:
-        return  # nobody but an honest person reads that person's answer
+        return  # only honest people read answers, each their own
     work, sizes = round_.terms.task, [group.minimum for group in groups]
     try:
         task = tasks.from_params({**work.params, "name": work.name})
@@ -267,7 +268,7 @@ def _check_exposure(round_: Round, number: int) -> None:
             tasks.check_coin_allowed(task, sizes=sizes)
         each = len(round_.terms.shufflers)
         exposed = tasks.exposure(task, sizes=sizes, corrupted=corrupted, each=each)[number]
-    except SHAPELESS as error:
+    except UNTRUSTED_DATA_ERRORS as error:
         raise Refused(
             f"the client cannot compute whom the answers expose: {error}; do not join"
         ) from None
@@ -302,13 +303,15 @@ def wrap(report: bytes, round_: Round, *, group: int, entropy: Entropy) -> Seale
     trap of a later one from the report. SPEC sections 5 and 7.
     """
     later = range(1, len(round_.terms.shufflers))
-    name = entropy.token(ID_SIZE)
+    upload_id = entropy.token(ID_SIZE)
     server = SealingKey(round_.suite, bytes.fromhex(round_.terms.server.sealing))
     bound = binding(Purpose.REPORT, digest=round_.digest, group=group)
     traps = [entropy.token(round_.item_size(group, hop + 1)) for hop in later]
-    items = [seal_layers(seal(report, to=server, bound=bound), round_, group=group, name=name)]
+    items = [
+        seal_layers(seal(report, to=server, bound=bound), round_, group=group, upload_id=upload_id)
+    ]
     items += [
-        seal_layers(trap, round_, group=group, name=name, last=hop)
+        seal_layers(trap, round_, group=group, upload_id=upload_id, last=hop)
         for hop, trap in zip(later, traps, strict=True)
     ]
     body = b"".join(_shuffled(items, entropy))
@@ -318,17 +321,17 @@ def wrap(report: bytes, round_: Round, *, group: int, entropy: Entropy) -> Seale
         ).encode()
         for hop, trap in zip(later, traps, strict=True)
     )
-    return SealedUpload(Upload(group, round_.digest, name, body).encode(round_), registrations)
+    return SealedUpload(Upload(group, round_.digest, upload_id, body).encode(round_), registrations)
 
 
 def seal_layers(
-    text: bytes, round_: Round, *, group: int, name: bytes, last: int | None = None
+    text: bytes, round_: Round, *, group: int, upload_id: bytes, last: int | None = None
 ) -> bytes:
     """Seal bytes to the shufflers from `last` (by default the cascade's last) back to the first."""
     shufflers, digest = round_.terms.shufflers, round_.digest
     for hop in reversed(range(len(shufflers) if last is None else last + 1)):
         to = SealingKey(round_.suite, bytes.fromhex(shufflers[hop].sealing))
-        upload = bytes(ID_SIZE) if hop else name
+        upload = bytes(ID_SIZE) if hop else upload_id
         bound = binding(Purpose.LAYER, digest=digest, group=group, hop=hop, upload=upload)
         text = seal(text, to=to, bound=bound)
     return text
@@ -336,10 +339,10 @@ def seal_layers(
 
 def _shuffled(items: Sequence[bytes], entropy: Entropy) -> list[bytes]:
     """Return items in a uniformly random order."""
-    rest, drawn = list(items), []
+    rest, shuffled = list(items), []
     while len(rest) > 1:
-        drawn.append(rest.pop(entropy.integer(len(rest))))
-    return drawn + rest
+        shuffled.append(rest.pop(entropy.integer(len(rest))))
+    return shuffled + rest
 
 
 # -- collecting
@@ -362,25 +365,25 @@ def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None
 def record_outcome(ticket: Ticket, shown: SignedOutcome, *, ledger: Budget | None = None) -> None:
     """Record the round's outcome in the ledger; refuse a round that has no answers.
 
-    Only an answered round hid the report in its crowd. After any other outcome the ledger charges
-    the local ε, as if the server had seen the report by itself.
+    Only an answered round hid the report in a crowd. After any other outcome the ledger charges
+    the local ε, as if the server had seen the report alone.
     """
     same_round(ticket, shown.round)
-    wrong = inconsistency(shown.heading, shown.round) or _denial(ticket, shown)
-    answered = shown.heading.outcome == ANSWERED and not wrong
+    contradiction = inconsistency(shown.heading, shown.round) or _denial(ticket, shown)
+    answered = shown.heading.outcome == ANSWERED and not contradiction
     if ledger:
         ledger.record_outcome(shown.round.name, missing=0 if answered else None)
-    if wrong:
+    if contradiction:
         raise Refused(
-            f"the heading of this round is inconsistent: {wrong}; do not rely on it, and keep the"
-            " signed bulletin as the proof"
+            f"the heading of this round is inconsistent: {contradiction}; do not rely on it, and"
+            " keep the signed bulletin as the proof"
         )
     if not answered:
         raise Refused(f"{outcome_text(shown.heading, shown.round)}; nobody gets an answer")
 
 
 def _denial(ticket: Ticket, shown: SignedOutcome) -> str:
-    """Say how a heading denies a report for which there is a receipt (S9.9), or nothing."""
+    """Say how a heading denies a report that has a receipt (S9.9); empty if it does not."""
     denied = shown.heading.outcome == REFUSED and not shown.heading.tallies[ticket.group].received
     if denied and ticket.receipt:
         return "it counts no report of your group, but you have a receipt for yours"

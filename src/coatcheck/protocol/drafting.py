@@ -1,7 +1,8 @@
 """Drafts of terms: sizes, exposure and promises, computed from mechanisms and a task.
 
-An organizer's software writes terms with this. It computes the numbers as the people's clients
-will, so that they find them true. Sees no key but public ones and no value. SPEC section 6.
+An organizer's software writes terms with this file. It computes the numbers in the same way as the
+people's clients, so that these can confirm them. It sees public keys only, and no values. SPEC
+section 6.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from coatcheck.randomizers import CoinResponse, Randomizer, from_draft
 _OPTIONAL = {"letter_size", "grace", "settle", "trap_delta", "window"}
 _FIELDS = {"round", "task", "groups", *_OPTIONAL}
 USUAL_ANSWER = 128
-"""Bytes of an answer unless the task needs more: with one size, most rounds look alike."""
+"""Bytes of an answer unless the task needs more, so that most rounds look alike."""
 TRAP_SHARE = 1e-3
 """The share of δ for traps unless a draft states it: a smaller share costs a few more people."""
 
@@ -126,7 +127,7 @@ def draft_groups(
 
 
 def draft_work(task: tasks.Task) -> Work:
-    """Return a task as the terms name it."""
+    """Return the task as it stands in the terms."""
     params = {key: value for key, value in task.params().items() if key != "name"}
     return Work(task.name, params)
 
@@ -158,7 +159,7 @@ class Draft:
         board: Notary,
         times: tuple[int, int, int],
     ) -> Terms:
-        """Compute sizes, exposure and promises; `times` are when it opens, closes, expires."""
+        """Compute sizes, exposure and promises; `times` are those to open, close, expire."""
         opens, closes, expires = times
         traps, hops = self._trap_delta(len(shufflers)), len(shufflers)
         return Terms(
@@ -183,7 +184,7 @@ class Draft:
 
     def _trap_delta(self, shufflers: int) -> float:
         if shufflers == 1:
-            return 0.0  # whatever the draft says: a single shuffler counts uploads
+            return 0.0  # a single shuffler counts uploads and needs no traps
         least = min(group.delta for group in self.groups)
         trap_delta = TRAP_SHARE * least if self.trap_delta is None else self.trap_delta
         if not 0 < trap_delta < min(least, 0.5):
@@ -213,7 +214,7 @@ def read_draft(plain: dict[str, Any]) -> Draft:
 
 
 def _settling_terms(plain: object, task: tasks.Task) -> SettleTerms | UnsetType:
-    """Read how candidates settle, and refuse it for a task that gives none."""
+    """Read the terms of settling; refuse them for a task that gives no candidates."""
     if plain is None:
         return UNSET
     try:
@@ -251,7 +252,7 @@ def _check_letters(draft: Draft) -> None:
 
 
 def _group(plain: dict[str, Any]) -> GroupPlan:
-    """Read a group as written by hand, or as `coatcheck plan` gives it."""
+    """Read a group, written by hand or by `coatcheck plan`."""
     try:
         return GroupPlan(**{**plain, "randomizer": from_draft(plain["randomizer"])})
     except (TypeError, KeyError) as error:

@@ -144,7 +144,7 @@ class VerifyingKey:
 
 
 def check_signed(record: Signed, verifying: str) -> None:
-    """Raise `BadSignature` unless the owner of this key of the terms, in hex, signed a record."""
+    """Raise `BadSignature` unless a record is signed by this key, in hex as in the terms."""
     VerifyingKey(bytes.fromhex(verifying)).check(record.signature, record.signed_part())
 
 
@@ -168,9 +168,9 @@ class OpeningKey(_Secret):
             self.handle = X25519PrivateKey.from_private_bytes(secret)
             public = self.handle.public_key().public_bytes_raw()
         else:
-            wide = hashlib.shake_256(secret).digest(96)
-            lattice = MLKEM768PrivateKey.from_seed_bytes(wide[:64])
-            point = X25519PrivateKey.from_private_bytes(wide[64:])
+            expanded = hashlib.shake_256(secret).digest(96)
+            lattice = MLKEM768PrivateKey.from_seed_bytes(expanded[:64])
+            point = X25519PrivateKey.from_private_bytes(expanded[64:])
             self.handle = MLKEM768X25519PrivateKey(lattice, point)
             public = lattice.public_key().public_bytes_raw() + point.public_key().public_bytes_raw()
         self.public_raw = public
@@ -205,7 +205,7 @@ class SigningKey(_Secret):
 
 
 def address_label(suite: Suite) -> bytes:
-    """Return what is hashed before a contact to make its address."""
+    """Return the prefix that is hashed with a contact to make its address."""
     return _ADDRESS_LABEL + bytes((suite.number,))
 
 
@@ -223,7 +223,7 @@ class Contact:
 
     @classmethod
     def decode(cls, suite: Suite, raw: bytes) -> "Contact":
-        """Read a pair strictly; `BadKey` says what is wrong with it."""
+        """Read a pair strictly; raise `BadKey` with the reason if it is invalid."""
         return _contact(suite, raw)
 
     @cached_property
@@ -239,7 +239,7 @@ class Contact:
 
 @lru_cache(maxsize=4096)
 def _contact(suite: Suite, raw: bytes) -> Contact:
-    """Read a pair. Partners write several letters, and the cache checks their keys once."""
+    """Read a pair; cached, because a partner writes several letters under the same keys."""
     if len(raw) != suite.contact_size:
         raise BadKey(f"a contact has {suite.contact_size} bytes, this one has {len(raw)}")
     cut = suite.sealing_size
@@ -247,7 +247,7 @@ def _contact(suite: Suite, raw: bytes) -> Contact:
 
 
 class KeyPairs(_Secret):
-    """Both pairs that one seed gives; the caller stores the seed.
+    """The two key pairs derived from one seed; the caller stores the seed.
 
     *Assumes:* the seed is 32 uniform bytes, used for one round only when it is a person's.
     """
@@ -308,7 +308,7 @@ def first_seen(rows: _Rows) -> _Mask:
 
 
 def _points(rows: _Rows, *, refused: Iterable[int], signed: bool) -> _Mask:
-    """Return which numbers of 32 bytes are canonical and none of the refused ones.
+    """Return which numbers of 32 bytes are canonical and not among the refused ones.
 
     The highest bit of a verifying key is the sign of x, which is no part of the number.
     """
@@ -354,19 +354,19 @@ class PublicKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def party(self) -> Party:
-        """The entry in the terms of the server."""
-        return Party(**self._named(), sealing=self.sealing)
+        """The server's entry in the terms."""
+        return Party(**self._entry_fields(), sealing=self.sealing)
 
     def shuffler(self, admission: AdmissionTerms) -> ShufflerParty:
-        """Return the entry in the terms of a shuffler with this admission."""
-        return ShufflerParty(**self._named(), sealing=self.sealing, admission=admission)
+        """Return a shuffler's entry in the terms, with this admission."""
+        return ShufflerParty(**self._entry_fields(), sealing=self.sealing, admission=admission)
 
     @property
     def notary(self) -> Notary:
-        """The entry in the terms of the board."""
-        return Notary(**self._named())
+        """The board's entry in the terms."""
+        return Notary(**self._entry_fields())
 
-    def _named(self) -> dict[str, str]:
+    def _entry_fields(self) -> dict[str, str]:
         if self.url is UNSET:
             raise Misuse(
                 f"the public key file of {self.name!r} has no `url`: make its keys with"
@@ -405,7 +405,7 @@ class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return f"SecretKeys(name={self.name!r})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Print as the name in rich terminals too: theirs would list every field."""
+        """Show only the name in rich's output too, which would list all fields."""
         return [("name", self.name)]
 
 

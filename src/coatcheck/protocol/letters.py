@@ -1,7 +1,7 @@
 """Letters between two people, and public notices: a person writes and reads them with the ticket.
 
 Each letter is sealed to its recipient and read once. A letter whose body begins with a zero byte
-belongs to settling. SPEC sections 8, 12 and 15.
+is part of settling. SPEC sections 8, 12 and 15.
 """
 
 from collections import Counter
@@ -101,10 +101,10 @@ def read(
             continue
         if letter.body.startswith(bytes((MARK,))) != settling:
             continue
-        mark = (letter.sender.address, letter.counter)
-        if mark in seen:
+        letter_id = (letter.sender.address, letter.counter)
+        if letter_id in seen:
             refused["Replayed"] += 1
             continue
-        seen.add(mark)
+        seen.add(letter_id)
         letters.append(letter)
     return Inbox(tuple(letters), replace(ticket, seen=tuple(sorted(seen))), dict(refused))

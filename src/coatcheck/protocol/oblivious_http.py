@@ -36,9 +36,9 @@ _CONTROL: Final = (
 """The patterns of method, scheme, authority and path."""
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _VALUE: Final = re.compile(rb"(?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?")
-_SHORT: Final = "this Binary HTTP message is truncated"
-_SAME: Final = 1024
-"""The most bytes of a cached part: nearly all messages of a round begin alike."""
+_TRUNCATED: Final = "this Binary HTTP message is truncated"
+_CACHED_SIZE: Final = 1024
+"""The most bytes of a header section that is cached: most messages of a round have the same."""
 
 Fields = tuple[tuple[bytes, bytes], ...]
 
@@ -113,7 +113,7 @@ class _Reader:
     def varint(self) -> int:
         """Read an integer of QUIC (RFC 9000, section 17); longer forms than needed are allowed."""
         if self._at >= len(self._raw):
-            raise Malformed(_SHORT)
+            raise Malformed(_TRUNCATED)
         first = self._raw[self._at]
         self._at += 1
         if first < 64:
@@ -121,7 +121,7 @@ class _Reader:
         rest = self._raw[self._at : self._at + (1 << (first >> 6)) - 1]
         self._at += len(rest)
         if len(rest) < (1 << (first >> 6)) - 1:
-            raise Malformed(_SHORT)
+            raise Malformed(_TRUNCATED)
         return (first & 0x3F) << 8 * len(rest) | int.from_bytes(rest, "big")
 
     def sized(self) -> bytes:
@@ -133,14 +133,14 @@ class _Reader:
             size, at = self.varint(), self._at
         end = at + size
         if end > len(raw):
-            raise Malformed(_SHORT)
+            raise Malformed(_TRUNCATED)
         self._at = end
         return raw[at:end]
 
     def fields(self) -> Fields:
         """Read a section of fields."""
         section = self.sized()
-        return _same_fields(section) if len(section) <= _SAME else _fields(section)
+        return _cached_fields(section) if len(section) <= _CACHED_SIZE else _fields(section)
 
     def rest(self) -> tuple[Fields, bytes, Fields]:
         """Read headers, content and trailers; a message may end before each that is empty."""
@@ -168,7 +168,7 @@ def _fields(section: bytes) -> Fields:
     return tuple(fields)
 
 
-_same_fields: Final = lru_cache(maxsize=256)(_fields)
+_cached_fields: Final = lru_cache(maxsize=256)(_fields)
 
 
 def _varint(number: int) -> bytes:
@@ -223,7 +223,7 @@ OVERHEAD: Final = _HEADER.size + _PUBLIC + _TAG
 _REQUEST_LABEL: Final = b"message/bhttp request\0"
 _RESPONSE_LABEL: Final = b"message/bhttp response"
 _KEM_ID: Final = b"KEM" + _X25519.to_bytes(2, "big")
-_STRANGE: Final = "this does not open: it is sealed to another key or was altered"
+_DOES_NOT_OPEN: Final = "this request does not open: it is sealed to another key or was altered"
 
 SIZES: Final = tuple(4096 << 2 * step for step in range(5))
 """The sizes of encapsulated messages: 4 KiB, then four times as much per step (S17.28)."""
@@ -231,9 +231,9 @@ SIZES: Final = tuple(4096 << 2 * step for step in range(5))
 
 def message_size(size: int, *, overhead: int) -> int:
     """Return the size to which a message is padded, so that sealed it has one of `SIZES`."""
-    for rung in SIZES:
-        if size + overhead <= rung:
-            return rung - overhead
+    for padded in SIZES:
+        if size + overhead <= padded:
+            return padded - overhead
     raise Misuse(f"a message of {size} bytes is too long for a relay: request a part of it")
 
 
@@ -275,7 +275,7 @@ class GatewayKey:
             )
         number, kem, kdf, aead = _HEADER.unpack_from(raw)
         if (number, kem, kdf) != (self.number, _X25519, _SHA256) or aead not in _AEADS:
-            raise Unsealable(_STRANGE)
+            raise Unsealable(_DOES_NOT_OPEN)
         header, enc = raw[: _HEADER.size], raw[_HEADER.size : _HEADER.size + _PUBLIC]
         try:
             # A key of low order is refused by the exchange itself.
@@ -284,7 +284,7 @@ class GatewayKey:
             context = _Context(shared, enc, self._opening.public_raw, header)
             text = context.cipher.decrypt(context.nonce, raw[_HEADER.size + _PUBLIC :], None)
         except (InvalidTag, ValueError):
-            raise Unsealable(_STRANGE) from None
+            raise Unsealable(_DOES_NOT_OPEN) from None
         return OpenedRequest(text, context)
 
 
@@ -312,7 +312,7 @@ def _read_config(raw: bytes) -> list[GatewayConfig]:
     if len(raw) < 3:
         raise Malformed("these gateway keys are truncated")
     if int.from_bytes(raw[1:3], "big") != _X25519:
-        return []  # of an unknown kind, and so of an unknown length
+        return []  # another kind of key, whose length is not known here
     if len(raw) < _CONFIG.size:
         raise Malformed("these gateway keys are truncated")
     number, _, public, length = _CONFIG.unpack_from(raw)
@@ -335,8 +335,8 @@ class _Context:
     def __init__(self, shared: bytes, enc: bytes, public: bytes, header: bytes) -> None:
         self._enc, self._aead = enc, int.from_bytes(header[-2:], "big")
         make, key_size = _AEADS[self._aead]
-        drawn = _mac(_BLANK, _EAE + shared)
-        shared = _mac(_key(drawn), _SHARED + enc + public + b"\1")
+        extracted = _mac(_BLANK, _EAE + shared)
+        shared = _mac(_key(extracted), _SHARED + enc + public + b"\1")
         labels = _labels(header)
         key = _key(_mac(_key(shared), labels.secret))
         self.cipher = make(_mac(key, labels.key)[:key_size])
@@ -347,8 +347,8 @@ class _Context:
     def answer(self, salt: bytes) -> tuple[Any, bytes]:
         """Return cipher and nonce of the response (RFC 9458, section 4.4)."""
         make, key_size = _AEADS[self._aead]
-        drawn = _key(_mac(_key(self._enc + salt), self.secret))
-        return make(_mac(drawn, b"key\1")[:key_size]), _mac(drawn, b"nonce\1")[:_NONCE]
+        extracted = _key(_mac(_key(self._enc + salt), self.secret))
+        return make(_mac(extracted, b"key\1")[:key_size]), _mac(extracted, b"nonce\1")[:_NONCE]
 
 
 class OpenedRequest:
@@ -397,9 +397,9 @@ def seal_request(
     text: bytes, config: GatewayConfig, *, secret: bytes | None = None
 ) -> SealedRequest:
     """Seal a request; only tests pass the secret of the one-time key."""
-    once = X25519PrivateKey.from_private_bytes(secret or system().token(32))
-    enc = once.public_key().public_bytes_raw()
-    shared = once.exchange(config.key.handle)  # type: ignore[arg-type] # of the classical suite
+    ephemeral = X25519PrivateKey.from_private_bytes(secret or system().token(32))
+    enc = ephemeral.public_key().public_bytes_raw()
+    shared = ephemeral.exchange(config.key.handle)  # type: ignore[arg-type] # of the classical suite
     context = _Context(shared, enc, config.key.raw, config.header)
     sealed = context.cipher.encrypt(context.nonce, text, None)
     return SealedRequest(config.header + enc + sealed, context)
@@ -444,7 +444,7 @@ def _expanded(suite: bytes, label: bytes, size: int) -> bytes:
 
 
 # HMAC with SHA-256 (RFC 2104) for keys of up to a block. Most keys here are used several times,
-# and `hmac.digest` prepares them each time anew: it takes twice as long.
+# but `hmac.digest` would prepare them anew each time and take twice as long.
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
@@ -475,7 +475,7 @@ _SIGNATURE: Final = re.compile(r"([0-9a-f]{2})*", re.ASCII)
 
 
 def signed_part(keys: bytes, until: int) -> bytes:
-    """Return the bytes that a role signs to vouch for its gateway keys until their end."""
+    """Return the bytes that a role signs: its gateway keys and their expiry."""
     return _LABEL + until.to_bytes(8, "big") + keys
 
 
@@ -489,20 +489,22 @@ class SignedKeys:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What an answer says beside the keys."""
+        """The headers of an answer with the keys: expiry and signatures."""
         signatures = ", ".join(signature.hex() for signature in self.signatures)
         return {UNTIL: str(self.until), SIGNATURES: signatures}
 
     @classmethod
     def read(cls, keys: bytes, headers: Mapping[str, str]) -> "SignedKeys":
-        """Read what a gateway or a relay answered; nothing is checked yet."""
+        """Read the answer of a gateway or a relay; no signature is checked yet."""
         until, listed = headers.get(UNTIL, ""), headers.get(SIGNATURES, "").split(", ")
         if not _SECONDS.fullmatch(until) or not all(map(_SIGNATURE.fullmatch, listed)):
-            raise Malformed("these gateway keys are not signed: is this a coatcheck role?")
+            raise Malformed(
+                "these gateway keys are not signed: check that this is the address of a role"
+            )
         return cls(keys, int(until), tuple(map(bytes.fromhex, listed)))
 
     def is_signed_by(self, verifying: bytes) -> bool:
-        """Tell whether the owner of this key vouches for the keys until their end."""
+        """Return whether the owner of this key signed the keys and their expiry."""
         key, message = VerifyingKey(verifying), signed_part(self.keys, self.until)
         for signature in self.signatures:
             with suppress(BadSignature):

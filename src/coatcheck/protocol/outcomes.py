@@ -34,8 +34,8 @@ REASONS: Final = {
     REFUSED: {FEW_REPORTS, TASK},
     ABANDONED: {FEW_REPORTS, FEW_TRAPS, LATE, OPERATOR},
 }
-"""The reasons that an outcome can have."""
-_WORDS: Final = {
+"""The reasons that each outcome can have."""
+_REASON_TEXTS: Final = {
     FEW_REPORTS: "too few valid reports were left",
     FEW_TRAPS: "too few traps arrived, so an earlier shuffler may have replaced reports",
     TASK: "its task could not compute answers in time",
@@ -55,12 +55,12 @@ def due(round_: Round, share: int) -> int:
 
 
 def answer_due(round_: Round) -> int:
-    """Return the time by which the server has made its bulletin."""
+    """Return the time by which the server must have made its bulletin."""
     return due(round_, _shares(round_) - 1)
 
 
 def outcome_due(round_: Round) -> int:
-    """Return the time by which the board shows the round's outcome."""
+    """Return the time by which the board must show the round's outcome."""
     return due(round_, _shares(round_))
 
 
@@ -73,7 +73,7 @@ def signer_of(heading: Heading, round_: Round) -> Party:
     if heading.signer == SERVER:
         return round_.terms.server
     if heading.signer >= len(round_.terms.shufflers):
-        raise Malformed("this outcome is signed by a shuffler that the round does not have")
+        raise Malformed("the signer of this outcome is a shuffler that the round does not have")
     return round_.terms.shufflers[heading.signer]
 
 
@@ -81,10 +81,12 @@ def abandonment(round_: Round, *, reason: int, signer: int) -> Bulletin:
     """Write the outcome of an abandoned round, still to be signed; it has no counts."""
     groups = round_.terms.groups
     tallies = [Tally(0) for _ in groups]
-    none: list[list[bytes]] = [[] for _ in groups]
+    no_entries: list[list[bytes]] = [[] for _ in groups]
     roots = [bytes(HASH_SIZE)] * len(round_.terms.shufflers)
     counts = (tallies, roots)
-    return Bulletin.compose(none, ABANDONED, round_.digest, *counts, reason=reason, signer=signer)
+    return Bulletin.compose(
+        no_entries, ABANDONED, round_.digest, *counts, reason=reason, signer=signer
+    )
 
 
 def outcome_without_batch(
@@ -113,15 +115,15 @@ def inconsistency(heading: Heading, round_: Round) -> str:
         return "its reason contradicts its counts"
     counts = any(tally != Tally(0) for tally in heading.tallies) or any(map(any, heading.roots))
     if heading.outcome == ABANDONED and counts:
-        return "it has counts, but the round was abandoned"
+        return "it has counts, although the round was abandoned"
     return ""
 
 
 def check_consistent(heading: Heading, round_: Round) -> None:
     """Refuse a heading that contradicts itself: it is no outcome (S9.8)."""
-    wrong = inconsistency(heading, round_)
-    if wrong:
-        raise Malformed(f"this heading is inconsistent: {wrong}")
+    contradiction = inconsistency(heading, round_)
+    if contradiction:
+        raise Malformed(f"this heading is inconsistent: {contradiction}")
 
 
 def outcome_text(heading: Heading, round_: Round) -> str:
@@ -130,16 +132,22 @@ def outcome_text(heading: Heading, round_: Round) -> str:
         return "the round is answered"
     role = "server" if heading.signer == SERVER else "shuffler"
     name, outcome = signer_of(heading, round_).name, OUTCOMES[heading.outcome]
-    return f"the {role} {name!r} {outcome} the round: {_WORDS[heading.reason]}"
+    return f"the {role} {name!r} {outcome} the round: {_REASON_TEXTS[heading.reason]}"
 
 
 def pending_text(round_: Round, *, now: int) -> str:
     """Say by when the board shows the outcome of a round that has none yet."""
-    by = _time(outcome_due(round_))
+    deadline = _time(outcome_due(round_))
     if now < outcome_due(round_):
-        return f"the round has not ended; its outcome is due by {by}: keep the ticket, try later"
+        return (
+            f"the round has not ended; its outcome is due by {deadline}: keep the ticket, and"
+            " try again later"
+        )
     board = round_.terms.board.name
-    return f"the round's outcome was due by {by}, and the board {board!r} owes it: try again later"
+    return (
+        f"the round's outcome was due by {deadline}, and the board {board!r} owes it: try again"
+        " later"
+    )
 
 
 def check_not_overdue(round_: Round, *, now: int) -> None:
@@ -148,8 +156,8 @@ def check_not_overdue(round_: Round, *, now: int) -> None:
         return
     raise Refused(
         f"the board shows no signed outcome of this round, which the server"
-        f" {round_.terms.server.name!r} owes since {_time(outcome_due(round_))}: keep the ticket,"
-        " ask the server's operator, and try again later; until the outcome is there, your"
+        f" {round_.terms.server.name!r} has owed since {_time(outcome_due(round_))}: keep the"
+        " ticket, ask the server's operator, and try again later; until the outcome is there, your"
         " ledger counts the round with its local ε"
     )
 
@@ -159,5 +167,5 @@ def _time(second: int) -> str:
 
 
 def is_outcome(raw: bytes, round_: Round) -> bool:
-    """Tell whether bytes have the size of an end without entries."""
+    """Return whether bytes have the size of an outcome without entries."""
     return len(raw) == heading_size(len(round_.terms.groups), len(round_.terms.shufflers))

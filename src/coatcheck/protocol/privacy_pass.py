@@ -77,19 +77,19 @@ def read_credential(text: str) -> bytes:
 
 
 def _parameters(text: str) -> list[tuple[str, str]]:
-    """Read parameters, with their names in lower case; nothing if a part of the text is none."""
-    read, at = list[tuple[str, str]](), 0
+    """Read parameters, with names in lower case; none if any part of the text is invalid."""
+    parameters, at = list[tuple[str, str]](), 0
     while at < len(text):
         parameter = _PARAMETER.match(text, at)
         if parameter is None:
             return []
-        read.append((parameter[1].lower(), parameter[3] or parameter[2] or ""))
+        parameters.append((parameter[1].lower(), parameter[3] or parameter[2] or ""))
         at = parameter.end()
-    return read
+    return parameters
 
 
 def redeem(token: bytes, round_: Round, hop: int) -> bytes:
-    """Check a token for a shuffler of a round; return the name by which it is remembered as spent.
+    """Check a token for a shuffler of a round; return the hash that is stored when it is spent.
 
     *Guarantee:* a token that answers another challenge (another round, hop, address or issuer),
     or that this issuer's key did not sign with a salt of 48 bytes, is refused.
@@ -105,7 +105,10 @@ def check_token(token: bytes, challenge: bytes, key: str) -> bytes:
         raise Malformed(f"a Privacy Pass token of type 2 has {TOKEN_SIZE} bytes: get another one")
     digest = hashlib.sha256(challenge).digest()
     if token[34:_INPUT] != digest + hashlib.sha256(bytes.fromhex(key)).digest():
-        raise BadSignature("this token is for another round, another shuffler or another key")
+        raise BadSignature(
+            "this token is for another round, another shuffler or another key: get one for the"
+            " challenge of this round"
+        )
     try:
         _issuer_key(key).verify(token[_INPUT:], token[:_INPUT], _SALT, SHA384())
     except InvalidSignature:

@@ -1,7 +1,7 @@
 """The server role: open a batch, drop invalid reports and count why, compute, seal the answers.
 
-The server learns noisy values and one-time keys in an order that says nothing, never which sender
-has which. The task behind it sees estimates only.
+The server learns noisy values and one-time keys, in an order that tells nothing about the senders.
+The task behind it sees estimates only.
 
 `Server.answer` does a whole round: `open` its batch, let the task compute `answers`, and seal the
 entries of the bulletin. The in-memory simulation and the commands over files call it;
@@ -72,10 +72,10 @@ class OpenedReports:
     """Valid reports of a group or a partition, as columns: row i of each belongs to one report.
 
     Attributes:
-        tally: how many reports arrived and were dropped.
+        tally: the numbers of reports that arrived and were dropped.
         contacts: the one-time keys.
         addresses: the addresses of these keys.
-        payloads: the randomized values as they were sent.
+        payloads: the randomized values, encoded.
         reports: the randomized values as numbers.
         notes: the public bytes beside them.
     """
@@ -185,18 +185,18 @@ class Server:
 
     def abandon(self, *, now: int) -> bytes:
         """Abandon a round whose batch did not arrive in time; return the signed outcome."""
-        after = self._unbatched()
+        after = self._phase_after_abandoning()
         if now < due(self.round, len(self.round.terms.shufflers)):
             raise Refused("the batch of this round is not overdue: wait for it")
         return self._end(after, outcome_without_batch(self.round, sign=self._keys.signing.sign))
 
     def hear(self, raw: bytes) -> bytes:
-        """Abandon a round that a shuffler abandoned; return that shuffler's signed outcome."""
-        after = self._unbatched()
+        """Abandon a round that a shuffler abandoned; return its signed outcome."""
+        after = self._phase_after_abandoning()
         verify_outcome(raw, self.round, before=len(self.round.terms.shufflers))
         return self._end(after, raw)
 
-    def _unbatched(self) -> ServerPhase:
+    def _phase_after_abandoning(self) -> ServerPhase:
         """Return the phase after `abandon`; refused once the batch is here."""
         if self.state.accepted:
             raise Refused("this server has the batch of the round and will answer it")
@@ -237,49 +237,56 @@ class Server:
 
         With several regions, `run` runs them (see `tasks.answer`).
         """
-        # Behind a participation coin the task sees only the reports of those who spoke. Silent
-        # people count in the crowd and get an answer too.
+        # With a participation coin, the task sees only the reports of people whose coin let them
+        # report. The silent people count in the crowd and get an answer, too.
         spoken = [
             spoken_reports(randomizer, rows)
             for randomizer, rows in zip(self.randomizers, reports, strict=True)
         ]
-        said = [rows for _, rows in spoken]
-        said_notes = [note[speaks] for note, (speaks, _) in zip(notes, spoken, strict=True)]
-        answers = self._mean(said) or self._answers(said, said_notes, regions=regions, run=run)
+        speaker_reports = [rows for _, rows in spoken]
+        speaker_notes = [note[speaks] for note, (speaks, _) in zip(notes, spoken, strict=True)]
+        answers = self._mean(speaker_reports) or self._answers(
+            speaker_reports, speaker_notes, regions=regions, run=run
+        )
         return [
             tasks.with_silent(group, speaks, size=len(rows))
             for group, (speaks, _), rows in zip(answers, spoken, reports, strict=True)
         ]
 
     def _answers(
-        self, said: Sequence[Reports], notes: Sequence[tasks.Notes], *, regions: int, run: Map
+        self,
+        speaker_reports: Sequence[Reports],
+        notes: Sequence[tasks.Notes],
+        *,
+        regions: int,
+        run: Map,
     ) -> list[tasks.Answers]:
-        """Let the task answer those who spoke."""
+        """Let the task answer the people whose coin let them report."""
         beliefs = None
         if isinstance(self.task, tasks.ReadsBeliefs) and self.task.reads_beliefs:
-            groups = zip(self.randomizers, said, self.round.terms.groups, strict=True)
+            groups = zip(self.randomizers, speaker_reports, self.round.terms.groups, strict=True)
             beliefs = [
                 belief(without_coin(randomizer), rows, prior=self._priors.get(group.name))
                 for randomizer, rows, group in groups
             ]
-        estimates = self._estimates(said)
+        estimates = self._estimates(speaker_reports)
         return tasks.answer(
             self.task, estimates, notes=notes, beliefs=beliefs, regions=regions, run=run
         )
 
-    def _mean(self, said: Sequence[Reports]) -> list[tasks.Answers]:
+    def _mean(self, speaker_reports: Sequence[Reports]) -> list[tasks.Answers]:
         """Compute a mean in parts, if the task answers with nothing else; empty otherwise.
 
         A decoder that learns from the whole batch needs all reports at once.
         """
-        how = cast("Decode", self.round.terms.groups[0].decode)
-        if not answers_mean_only(self.task) or how in LEARNED:
+        decode = cast("Decode", self.round.terms.groups[0].decode)
+        if not answers_mean_only(self.task) or decode in LEARNED:
             return []
         part = without_coin(self.randomizers[0])
-        return [mean_of(self.task, said[0], lambda rows: numbers(part, rows, how))]
+        return [mean_of(self.task, speaker_reports[0], lambda rows: numbers(part, rows, decode))]
 
-    def _estimates(self, said: Sequence[Reports]) -> list[tasks.Floats]:
-        groups = zip(self.randomizers, said, self.round.terms.groups, strict=True)
+    def _estimates(self, speaker_reports: Sequence[Reports]) -> list[tasks.Floats]:
+        groups = zip(self.randomizers, speaker_reports, self.round.terms.groups, strict=True)
         return [
             numbers(
                 without_coin(randomizer),
@@ -293,15 +300,15 @@ class Server:
     def regions(
         self, reports: Sequence[Reports], notes: Sequence[tasks.Notes], *, count: int
     ) -> list[tuple[Region, tasks.Floats]]:
-        """Cut space for a task with a limited reach: each region, with the estimates that it sees.
+        """Cut space into regions for a task with a limited reach; return each with its estimates.
 
-        Empty for any other task. `answers` with as many regions cuts in the same way.
+        Empty for any other task. `answers` with the same number of regions makes the same cuts.
         """
         task = self.task
         if not isinstance(task, RunsByRegion) or task.reach is None:
             return []
-        others = isinstance(task, tasks.ReadsNotes | tasks.ReadsBeliefs)
-        if others or isinstance(self.randomizers[0], CoinResponse) or count <= 1:
+        reads_more = isinstance(task, tasks.ReadsNotes | tasks.ReadsBeliefs)
+        if reads_more or isinstance(self.randomizers[0], CoinResponse) or count <= 1:
             return []
         (estimates,) = self._estimates(reports)
         ordered = estimates[tasks.canonical_order(estimates, notes[0])]
@@ -309,7 +316,7 @@ class Server:
         return [(region, ordered[region.around]) for region in parts]
 
     def _entries(self, opened: Sequence[OpenedReports]) -> list[list[bytes]]:
-        everybody = self.answers(
+        answers_by_group = self.answers(
             [group.reports for group in opened], [group.notes for group in opened]
         )
         return [
@@ -318,17 +325,17 @@ class Server:
                 for part in partition_slices(len(answers))
                 for entry in self.seal_part(number, answers, part, opened)
             ]
-            for number, answers in enumerate(everybody)
+            for number, answers in enumerate(answers_by_group)
         ]
 
     def seal_part(
         self, number: int, answers: tasks.Answers, rows: slice, opened: Sequence[OpenedReports]
     ) -> list[bytes]:
         """Write and seal the entries of some rows of a group."""
-        size, own = self.round.terms.groups[number].answer_size, opened[number]
+        size, reports = self.round.terms.groups[number].answer_size, opened[number]
         texts = encode_answers(answers, rows, opened, size=size)
-        keys = own.contacts[rows, : self.round.suite.sealing_size]
-        names = own.addresses[rows]
+        keys = reports.contacts[rows, : self.round.suite.sealing_size]
+        names = reports.addresses[rows]
         return seal_entries(texts, keys, names, self.round, group=number, bulk=self._bulk)
 
     def _check_sizes(self) -> None:
@@ -342,16 +349,16 @@ class Server:
         if any(isinstance(randomizer, CoinResponse) for randomizer in self.randomizers):
             tasks.check_coin_allowed(self.task, sizes=[group.minimum for group in groups])
         sizes = least_sizes(self.task, self.randomizers, suite=self.round.suite)
-        for of, (payload, answer) in zip(groups, sizes, strict=True):
-            if of.payload_size != payload:
+        for group, (payload, answer) in zip(groups, sizes, strict=True):
+            if group.payload_size != payload:
                 raise Refused(
-                    f"`payload_size` of {of.name!r} must be {payload}, not {of.payload_size}: ask"
-                    " for terms that are drafted with these mechanisms"
+                    f"`payload_size` of {group.name!r} must be {payload}, not {group.payload_size}:"
+                    " ask for terms that are drafted with these mechanisms"
                 )
-            if of.answer_size < answer:
+            if group.answer_size < answer:
                 raise Refused(
-                    f"`answer_size` of {of.name!r} must be at least {answer}, not {of.answer_size}:"
-                    " ask for terms that are drafted for this task"
+                    f"`answer_size` of {group.name!r} must be at least {answer}, not"
+                    f" {group.answer_size}: ask for terms that are drafted for this task"
                 )
 
 
@@ -361,10 +368,10 @@ def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
     The manifest of the batch is enough.
     """
     manifest, _ = Manifest.begin(raw, round_)
-    none: list[list[bytes]] = [[] for _ in manifest.tallies]
+    no_entries: list[list[bytes]] = [[] for _ in manifest.tallies]
     reason = FEW_REPORTS if is_short(manifest.tallies, round_) else TASK
     counts = (manifest.tallies, manifest.roots)
-    draft = Bulletin.compose(none, REFUSED, round_.digest, *counts, reason=reason)
+    draft = Bulletin.compose(no_entries, REFUSED, round_.digest, *counts, reason=reason)
     return draft.signed(keys.signing.sign).encode()
 
 
@@ -412,19 +419,19 @@ def read_part(
     )
     inside = is_possible(randomizer, reports, in_range)
     usable = usable_contacts(round_.suite, table.contacts)
-    stays = table.well_formed & inside & usable
+    is_valid = table.well_formed & inside & usable
     tally = Tally(len(plain)).drop("unopened", len(plain) - len(opened))
     tally = tally.drop("malformed", int((~table.well_formed).sum()))
     tally = tally.drop("out-of-domain", int((table.well_formed & ~inside).sum()))
     tally = tally.drop("bad-key", int((table.well_formed & inside & ~usable).sum()))
-    contacts = table.contacts[stays]
+    contacts = table.contacts[is_valid]
     return OpenedReports(
         tally,
         contacts,
         addresses_of(round_.suite, contacts),
-        table.payloads[stays],
-        reports[stays],
-        table.notes[stays],
+        table.payloads[is_valid],
+        reports[is_valid],
+        table.notes[is_valid],
     )
 
 
@@ -467,7 +474,7 @@ def entry_places(groups: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint32]
 
 
 def is_possible(randomizer: Randomizer, reports: NDArray[np.int64], in_range: _Mask) -> _Mask:
-    """Return which reports the randomizer can give at all: all values share one set of them."""
+    """Return which reports are possible outputs of the randomizer, whatever the value."""
     mask = np.zeros(len(reports), dtype=np.bool_)
     if in_range.any():
         origin = np.zeros((int(in_range.sum()), randomizer.domain.dimension), dtype=np.int64)
@@ -481,29 +488,31 @@ def is_possible(randomizer: Randomizer, reports: NDArray[np.int64], in_range: _M
 def numbers(
     randomizer: Randomizer,
     reports: NDArray[np.int64],
-    how: Decode | None = None,
+    decode: Decode | None = None,
     *,
     prior: Prior | None = None,
 ) -> NDArray[np.float64]:
-    """Estimate reports as numbers, (n, d): a label by its place in the list, fields side by side.
+    """Estimate reports as numbers, (n, d): a label as its index in the list, fields side by side.
 
     A learned decoder starts from the public prior; other decoders and fields ignore it.
     """
-    if how not in LEARNED:
+    if decode not in LEARNED:
         prior = None
     if isinstance(randomizer, GridResponse) and isinstance(randomizer.domain, Categories):
-        return randomizer.label_points(reports, how, prior=prior).astype(np.float64)
+        return randomizer.label_points(reports, decode, prior=prior).astype(np.float64)
     if isinstance(randomizer, FieldwiseResponse):
         fields = zip(randomizer.parts.values(), randomizer.split_reports(reports), strict=True)
-        columns = [numbers(part, rows, randomizer.part_decode(part, how)) for part, rows in fields]
+        columns = [
+            numbers(part, rows, randomizer.part_decode(part, decode)) for part, rows in fields
+        ]
         return np.concatenate(columns, axis=1)
-    return np.asarray(randomizer.estimate(reports, how, prior=prior), dtype=np.float64)
+    return np.asarray(randomizer.estimate(reports, decode, prior=prior), dtype=np.float64)
 
 
 def belief(
     randomizer: Randomizer, reports: NDArray[np.int64], *, prior: Prior | None = None
 ) -> tasks.Belief:
-    """Return where the values behind reports can have been, by the density of the batch."""
+    """Return the posterior of the values behind reports, from the density of the whole batch."""
     domain = randomizer.domain
     if not isinstance(domain, Box | Ball) or not randomizer.learns:
         raise Refused(
@@ -522,14 +531,14 @@ def encode_answers(
 ) -> _Rows:
     """Write the answers to some rows of a group, (n, size), all of one size.
 
-    References become one-time keys here, and nowhere before: the task saw positions.
+    Only here do references become one-time keys: the task works with positions.
     """
     part = answers.take(np.arange(len(answers))[rows])
     if isinstance(part, tasks.Values):
         return write_answers(part, size=size)
-    of = opened[part.group]
-    partners = np.concatenate([of.contacts[part.indices], of.payloads[part.indices]], axis=1)
-    return write_answers(part, partners, contact=of.contacts.shape[1], size=size)
+    group = opened[part.group]
+    partners = np.concatenate([group.contacts[part.indices], group.payloads[part.indices]], axis=1)
+    return write_answers(part, partners, contact=group.contacts.shape[1], size=size)
 
 
 def write_answers(
@@ -537,8 +546,8 @@ def write_answers(
 ) -> _Rows:
     """Write answers of `size` bytes each.
 
-    `partners` has contact and payload of every person whom a reference names, one row for each
-    reference; a contact has `contact` bytes.
+    `partners` has one row for each reference: the contact (of `contact` bytes) and the payload of
+    the person whom it names.
     """
     if isinstance(answers, tasks.Values):
         texts = _values(answers)
@@ -562,7 +571,7 @@ def seal_entries(
 
 
 def _values(answers: tasks.Values) -> _Rows:
-    """Write numbers: those of each person, then those that everybody gets."""
+    """Write numbers: each person's own, then those for everybody."""
     count, width = answers.data.shape
     shared = np.broadcast_to(answers.shared, (count, len(answers.shared)))
     numbers = np.concatenate([answers.data, shared], axis=1).astype(">f8")

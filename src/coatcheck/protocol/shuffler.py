@@ -63,14 +63,14 @@ Bytes = NDArray[np.uint8]
 
 
 class ShufflerState(Struct):
-    """What a shuffler must not lose in a crash: plain data for a driver to store.
+    """The state of a round that a shuffler stores, so that a crash does not lose it.
 
     Attributes:
         secret: the key of the order; zeros once it is erased.
         held: at the first shuffler, group and body of each upload by its id; at a later one, group
             and commitment of each registration.
         incoming: at a later shuffler, the batch of the shuffler before.
-        accepted: the hash of that batch's manifest, which stays when the batch is erased.
+        accepted: the hash of that batch's manifest, which outlives the batch.
         batch: the released batch, until it is delivered.
         outcome: the signed outcome of an abandoned round.
     """
@@ -92,10 +92,10 @@ class ShufflerState(Struct):
 
 
 def fresh_state(entropy: Entropy, *, simulated: bool = False) -> ShufflerState:
-    """Begin a round: nothing held, a new secret for the order.
+    """Return the state of a new round: no uploads, and a new secret for the order.
 
-    Everybody who knows a seed can compute a seeded secret and so the order: it is refused unless
-    `simulated` (S2.9).
+    Seeded randomness is refused unless `simulated` (S2.9): the seed gives the secret, and so the
+    order, to everyone who knows it.
     """
     if not entropy.secure and not simulated:
         raise Refused(
@@ -140,7 +140,7 @@ class Shuffler:
 
     @property
     def crowd(self) -> tuple[int, ...]:
-        """How many people of each group have sent an upload or a registration."""
+        """The number of people in each group with an upload or a registration."""
         counts = Counter(group for group, _ in self.state.held.values())
         return tuple(counts[number] for number in range(len(self.round.terms.groups)))
 
@@ -269,14 +269,14 @@ class Shuffler:
 
     @property
     def peeler(self) -> "Peeler":
-        """What peels parts with this shuffler's key and the round's secret."""
+        """A peeler with this shuffler's key and the round's secret."""
         key, secret = self._keys.opening, bytes(self.state.secret)
         return Peeler(self.round, hop=self.hop, key=key, secret=secret, bulk=self._bulk)
 
     def check_people(
         self, tallies: Sequence[Tally], before: Sequence[Tally], registered: Sequence[int]
     ) -> None:
-        """Refuse a release that, by its counts, leaves too few people to hide among."""
+        """Refuse a release whose counts leave too few people to hide among."""
         shortage = self._shortage(self._people(tallies, before, registered))
         if shortage:
             raise Refused(shortage)
@@ -288,7 +288,7 @@ class Shuffler:
         *,
         earlier: Sequence[bytes] = (),
     ) -> bytes:
-        """Return the signed manifest of a batch whose people were counted."""
+        """Return the signed manifest of a batch that `check_people` has passed."""
         draft = Manifest.compose(parts, tallies, digest=self.round.digest, earlier=earlier)
         return draft.sign(self._keys.signing.sign)
 
@@ -306,7 +306,7 @@ class Shuffler:
         return self._abandon(after, self.outcome(reason))
 
     def hear(self, raw: bytes) -> bytes:
-        """Abandon a round that an earlier shuffler abandoned; return that one's signed outcome."""
+        """Abandon a round that an earlier shuffler abandoned; return its signed outcome."""
         after = SHUFFLER_TRANSITIONS.after(self.phase, "hear")
         verify_outcome(raw, self.round, before=self.hop)
         return self._abandon(after, raw)
@@ -326,7 +326,7 @@ class Shuffler:
         return outcome
 
     def forget(self) -> None:
-        """Erase the batch after the next role has it."""
+        """Erase the batch, once the next role has it."""
         self.state.phase = SHUFFLER_TRANSITIONS.after(self.phase, "forget")
         self.state.batch = b""
 
@@ -338,7 +338,7 @@ class Shuffler:
     def _people(
         self, tallies: Sequence[Tally], before: Sequence[Tally], crowd: Sequence[int]
     ) -> list[int]:
-        """Count the people of each group: at a later shuffler, as many as traps show for sure."""
+        """Count the people of each group; at a later shuffler, those that the traps prove."""
         if not self.hop:
             return [tally.kept // len(self.round.terms.shufflers) for tally in tallies]
         delta = self.round.terms.trap_delta
@@ -365,7 +365,7 @@ class Shuffler:
         groups: list[list[dict[bytes, bytes]]] = [[] for _ in self.round.terms.groups]
         if self.hop:
             batch = Batch.decode(self.state.incoming, self.round)
-            for number, items in batch.listed():
+            for number, items in batch.items_by_partition():
                 groups[number].append({content_id(item): item for item in items})
             return batch.roots, list(zip(batch.tallies, groups, strict=True))
         sealed: list[dict[bytes, bytes]] = [{} for _ in groups]
@@ -412,7 +412,7 @@ class Sifted:
 
 
 class Peeler:
-    """What opens a shuffler's layer of the parts of a group.
+    """A worker that opens a shuffler's layer of the items in a part of a group.
 
     *Guarantee:* it gives the same bytes for the same part and secret, wherever it runs.
     """
@@ -435,17 +435,18 @@ class Peeler:
         commit = committing(digest=self._round.digest, group=group, hop=self._hop)
         names = b"".join(commit(item)[:ID_SIZE] if item else _NONE for item in opened)
         items = as_rows(b"".join(filter(None, opened)), self._round.item_size(group, self._hop + 1))
-        of_items = ranks[np.fromiter(map(bool, opened), np.bool_, len(opened))]
-        order, _ = in_order(of_items)
+        item_ranks = ranks[np.fromiter(map(bool, opened), np.bool_, len(opened))]
+        order, _ = in_order(item_ranks)
         return Peeled(
             np.concatenate([ranks, as_rows(names, ID_SIZE)], axis=1),
-            np.concatenate([of_items[order], items[order]], axis=1),
+            np.concatenate([item_ranks[order], items[order]], axis=1),
         )
 
     def rank(self, group: int, name: bytes) -> bytes:
         """Return an item's rank in the new order."""
-        # A keyed hash, not a drawn permutation: a retry after a crash gives the same order
-        # (S10.39), and without the secret the order says nothing. Ids are unique: no ties occur.
+        # A keyed hash, not a random permutation: a retry after a crash gives the same order
+        # (S10.39), and without the secret the order reveals nothing. Ids are unique, so no two
+        # items have the same rank.
         keyed = self._ranked.copy()
         keyed.update(bytes((group,)) + self._round.digest + name)
         return keyed.digest()
@@ -463,26 +464,26 @@ def sift(tally: Tally, ranked: Iterable[Bytes], *, traps: Bytes) -> Sifted:
     """Count and drop the items of a group that did not open, are repeated, or are traps.
 
     `ranked` are the ranks and names of all parts. Of equal items the first one in the new order
-    stays. A trap counts once: the same bytes a second time are a repetition.
+    is_kept. A trap counts once: the same bytes a second time are a repetition.
     """
     rows = np.concatenate([np.zeros((0, _RANKED), np.uint8), *ranked])
     rows = rows[first_of_each(rows[:, :RANK_SIZE])]
     opened = rows[rows[:, RANK_SIZE:].any(axis=1)]
     ranks, names = np.ascontiguousarray(opened[:, :RANK_SIZE]), opened[:, RANK_SIZE:]
-    stays = np.zeros(len(opened), np.bool_)
-    stays[first_of_each(names)] = True
-    are_traps = stays & np.isin(_keys(names), _keys(traps))
-    tally = tally.drop("repeated", tally.kept - len(rows) + int((~stays).sum()))
+    is_kept = np.zeros(len(opened), np.bool_)
+    is_kept[first_of_each(names)] = True
+    are_traps = is_kept & np.isin(_keys(names), _keys(traps))
+    tally = tally.drop("repeated", tally.kept - len(rows) + int((~is_kept).sum()))
     tally = tally.drop("unpeeled", len(rows) - len(opened)).drop("trap", int(are_traps.sum()))
-    return Sifted(tally, ranks[~stays | are_traps])
+    return Sifted(tally, ranks[~is_kept | are_traps])
 
 
 def gather(shares: Iterable[Bytes], dropped: Bytes) -> bytes:
     """Make a partition of its shares of all parts: in order of rank, without the dropped items."""
     rows = np.concatenate(list(shares))
     rows = rows[first_of_each(rows[:, :RANK_SIZE])]
-    stays = ~np.isin(_keys(rows[:, :RANK_SIZE]), _keys(dropped))
-    return rows[stays, RANK_SIZE:].tobytes()
+    is_kept = ~np.isin(_keys(rows[:, :RANK_SIZE]), _keys(dropped))
+    return rows[is_kept, RANK_SIZE:].tobytes()
 
 
 def as_rows(raw: bytes, width: int) -> Bytes:

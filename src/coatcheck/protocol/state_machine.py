@@ -29,7 +29,7 @@ P = TypeVar("P", bound=Enum)
 
 
 class Transitions(Generic[P]):
-    """Which transitions a role allows in which phase, and the phase that each leads to.
+    """The transitions that a role allows in each phase, and the phases that they lead to.
 
     Attributes:
         phases: all the phases of the role.
@@ -48,7 +48,7 @@ class Transitions(Generic[P]):
         if (phase, name) not in self._table:
             allowed = [other for before, other, _ in self if before is phase]
             raise Refused(
-                f"a round that is {phase.value} does not allow the transition {name!r}, but"
+                f"a round that is {phase.value} does not allow the transition {name!r}; it allows"
                 f" {', '.join(allowed) or 'none'}"
             )
         return self._table[phase, name]
@@ -60,10 +60,10 @@ class Transitions(Generic[P]):
     def ahead(self, phase: P) -> set[P]:
         """Return this phase and all that a round in it can still reach."""
         reached: set[P] = set()
-        fresh = {phase}
-        while fresh:
-            reached |= fresh
-            fresh = {after for before, _, after in self if before in reached} - reached
+        added = {phase}
+        while added:
+            reached |= added
+            added = {after for before, _, after in self if before in reached} - reached
         return reached
 
     def is_last(self, phase: P) -> bool:
@@ -74,8 +74,8 @@ class Transitions(Generic[P]):
 class ServerPhase(Enum):
     """Where a round stands at the server."""
 
-    PROPOSED = "proposed"  # the terms wait for signatures
-    AWAITING = "awaiting"  # the terms are signed, the batch has not come
+    PROPOSED = "proposed"  # the terms lack signatures
+    AWAITING = "awaiting"  # the terms are signed, the batch has not arrived
     BATCHED = "batched"  # the batch is here
     ANSWERED = "answered"  # the bulletin is made: every group kept its minimum crowd
     REFUSED = "refused"  # the bulletin is made, and answers nobody
@@ -104,14 +104,14 @@ SERVER_TRANSITIONS: Final = Transitions(
         (ServerPhase.ABANDONED, "yield"): ServerPhase.OVERTAKEN,
     },
 )
-"""All transitions. A repetition with the same bytes is none: the role answers as before."""
+"""All transitions. A repeated message is none: the role answers it as before."""
 
 
 class ServerState(Struct):
-    """What a server must not lose in a crash: plain data for a driver to store.
+    """The state of a round that a server stores, so that a crash does not lose it.
 
     Attributes:
-        accepted: the hash of the one batch that the round is answered for.
+        accepted: the hash of the one batch that the server answers.
     """
 
     phase: ServerPhase = ServerPhase.AWAITING
@@ -148,8 +148,8 @@ SHUFFLER_TRANSITIONS: Final = Transitions(
         (ShufflerPhase.ABANDONED, "tell"): ShufflerPhase.ENDED,
     },
 )
-"""All transitions. A repetition with the same bytes is none: the role answers as before."""
+"""All transitions. A repeated message is none: the role answers it as before."""
 
 
 HOLDING: Final = frozenset({ShufflerPhase.OPEN, ShufflerPhase.CLOSED})
-"""The phases in which uploads are held; in all others secret and uploads are erased."""
+"""The phases in which a shuffler holds uploads; in all others it has erased them and the secret."""

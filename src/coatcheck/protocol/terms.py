@@ -29,10 +29,10 @@ class Suite:
     """One HPKE suite (RFC 9180, base mode, single shot) by its public numbers.
 
     Attributes:
-        name: how terms call it.
-        number: the byte that stands for it on the wire.
+        name: its name in the terms.
+        number: the byte that names it in messages.
         kem: the KEM's registered identifier; KDF 0x0001 and AEAD 0x0003 go with both.
-        sealing_size: bytes of a public key that one seals to.
+        sealing_size: bytes of a public sealing key.
         overhead: bytes that sealing adds (encapsulated key and tag).
     """
 
@@ -74,7 +74,7 @@ Verifying = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Hex = Annotated[str, Meta(pattern=r"\A([0-9a-f]{2})+\Z", max_length=4096)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Second = Annotated[int, Meta(ge=0, le=2**48)]
-Some = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Share = Annotated[float, Meta(gt=0, lt=1)]
 Unlikely = Annotated[float, Meta(ge=0, lt=0.5)]
 Positive = Annotated[float, Meta(gt=0, le=1e6)]
@@ -154,7 +154,7 @@ class ShufflerParty(Party, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Promise(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a member of the group is promised, and what the promise assumes.
+    """The privacy promise to the members of a group, and its assumptions.
 
     Attributes:
         epsilon: the central ε at the group's minimum crowd.
@@ -175,7 +175,7 @@ class GroupTerms(Struct, frozen=True, forbid_unknown_fields=True):
     name: Name
     randomizer: dict[str, Any]
     decode: Name
-    minimum: Some
+    minimum: AtLeastOne
     payload_size: Annotated[int, Meta(ge=1, le=1 << 14)]
     answer_size: Annotated[int, Meta(ge=8, le=1 << 20)]
     promise: Promise
@@ -190,7 +190,7 @@ class Work(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SettleTerms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How candidates settle by letters who meets whom.
+    """Terms of settling: how candidates agree by letter on who meets whom.
 
     Attributes:
         cell: the side of the cells that places are rounded to, in the task's unit of distances.
@@ -245,12 +245,12 @@ class Round:
 
     @property
     def address(self) -> str:
-        """The address that people are told: the round at the first shuffler."""
+        """The address of the round for people, at the first shuffler."""
         return f"{self.terms.shufflers[0].url}/rounds/{self.digest.hex()}"
 
     @property
     def name(self) -> str:
-        """The name under which a ledger enters the round: no other terms have the same one."""
+        """The name of the round in a ledger: no other terms have the same one."""
         return f"{self.terms.round}/{self.digest.hex()}"
 
     @cached_property
@@ -270,18 +270,18 @@ class Round:
         return names.index(name)
 
     def report_size(self, group: int) -> int:
-        """Bytes of a report before sealing."""
-        of = self.terms.groups[group]
-        return REPORT_HEAD + self.suite.contact_size + of.payload_size + of.note_size
+        """Return the bytes of a report before sealing."""
+        terms = self.terms.groups[group]
+        return REPORT_HEAD + self.suite.contact_size + terms.payload_size + terms.note_size
 
     def item_size(self, group: int, hop: int) -> int:
-        """Bytes of what enters the shuffler at `hop`; past the last one, of a sealed report."""
+        """Return the bytes of an item that enters shuffler `hop`; after the last, the server."""
         layers = 1 + len(self.terms.shufflers) - hop
         return self.report_size(group) + layers * self.suite.overhead
 
     @cached_property
     def upload_sizes(self) -> tuple[int, ...]:
-        """For each group the bytes of an upload."""
+        """The bytes of an upload, for each group."""
         groups, items = range(len(self.terms.groups)), len(self.terms.shufflers)
         return tuple(UPLOAD_HEAD + items * self.item_size(group, 0) for group in groups)
 
@@ -290,17 +290,17 @@ class Round:
         return delta_less(self.terms.groups[group].promise.delta, self.terms.trap_delta)
 
     def entry_size(self, group: int) -> int:
-        """Bytes of one entry on the board: address and sealed answer."""
+        """Return the bytes of one entry on the board: address and sealed answer."""
         return ADDRESS_SIZE + self.terms.groups[group].answer_size + self.suite.overhead
 
     def letter_size(self) -> int:
-        """Bytes of a sealed letter."""
+        """Return the bytes of a sealed letter."""
         fixed = LETTER_FIXED + self.suite.contact_size
         return fixed + self.terms.letter_size + self.suite.overhead
 
 
 def delta_less(delta: float, part: float) -> float:
-    """Subtract a part from a chance, rounded down."""
+    """Subtract a part from a probability, rounded down."""
     return math.nextafter(delta - part, 0.0) if part else delta
 
 
@@ -317,7 +317,9 @@ def read_terms(document: bytes) -> Round:
             " mechanisms fewer numbers, such as a coarser prior"
         )
     try:
-        plain = json.loads(document, object_pairs_hook=_once, parse_constant=_no_constant)
+        plain = json.loads(
+            document, object_pairs_hook=_without_repeats, parse_constant=_reject_constant
+        )
         terms = msgspec.json.decode(document, type=Terms)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"the terms do not decode: {error}") from None
@@ -330,14 +332,14 @@ def read_terms(document: bytes) -> Round:
     return round_
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Two readers may differ on which of two equal fields counts, so there must be one.
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Of two equal fields, some readers use the first and some the last.
     if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError("a field is repeated")
     return dict(pairs)
 
 
-def _no_constant(text: str) -> NoReturn:
+def _reject_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number")
 
 
@@ -345,8 +347,8 @@ def _check(round_: Round) -> None:
     """Refuse what the types cannot express: contradictions between fields."""
     terms = round_.terms
     _distinct("groups", (group.name for group in terms.groups))
-    # One party in two places would join what the protocol keeps apart (S6.6). Bytes are compared,
-    # not their spelling.
+    # One party in two places would join what the protocol keeps apart (S6.6). The keys are compared
+    # as bytes, because hex may be in upper or lower case.
     parties = (terms.server, *terms.shufflers)
     verifying = (*(party.verifying for party in parties), terms.board.verifying)
     _distinct("keys", map(bytes.fromhex, verifying))
@@ -354,7 +356,7 @@ def _check(round_: Round) -> None:
     _distinct("keys", (bytes.fromhex(party.sealing) for party in parties))
     for party in parties:
         if len(party.sealing) != 2 * round_.suite.sealing_size:
-            raise Malformed(f"the sealing key of {party.name!r} does not fit suite {terms.suite}")
+            raise Malformed(f"the sealing key of {party.name!r} is not of suite {terms.suite}")
     if "name" in terms.task.params:
         raise Malformed("`params` of the task must not have a `name`: the task has a field for it")
     if not terms.opens < terms.closes <= terms.expires:
@@ -376,4 +378,4 @@ def _check(round_: Round) -> None:
 def _distinct(what: str, values: Iterable[str] | Iterable[bytes]) -> None:
     listed = list(values)
     if len(set(listed)) < len(listed):
-        raise Malformed(f"two {what} of the terms are the same")
+        raise Malformed(f"the {what} of the terms must all differ, but two are the same")

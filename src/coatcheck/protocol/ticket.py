@@ -1,12 +1,12 @@
-"""The ticket, which is all that a person keeps of a round, and the shuffler's receipts in it.
+"""A person's ticket of a round, and the shufflers' receipts that it stores.
 
 The ticket has the seed of the one-time keys, so it is secret: it prints as its address, and
 drivers store it in files that only the owner can read.
 
-A receipt is a shuffler's signature that it holds exactly these bytes. One signature serves many:
-the receipts of a commit are the leaves of a tree whose root is signed, and each person gets the
-path from theirs. All paths have one length, with fillers that look like hashes, so that a receipt
-does not show how many uploads came at the same time. SPEC sections 7 and 12.
+A receipt is a shuffler's signature that it holds exactly these bytes. One signature serves many
+receipts: those of one commit are the leaves of a tree, the shuffler signs its root, and each person
+gets the path from their leaf. All paths have one length, with fillers that look like hashes, so
+that a receipt does not show how many uploads came at the same time. SPEC sections 7 and 12.
 """
 
 import hashlib
@@ -100,7 +100,7 @@ def issue_receipts(
     ordered = sorted(set(leaves))
     levels, top = [], ordered
     for _ in range(LEVELS):
-        first, level = _even(top, entropy)
+        first, level = _even_level(top, entropy)
         levels.append((first, level))
         top = [node_hash(*pair) for pair in zip(level[::2], level[1::2], strict=True)]
     paths = [(0, b"")]
@@ -117,12 +117,12 @@ def issue_receipts(
     ]
 
 
-def _even(hashes: list[bytes], entropy: Entropy) -> tuple[int, list[bytes]]:
+def _even_level(hashes: list[bytes], entropy: Entropy) -> tuple[int, list[bytes]]:
     """Add a random filler on a random side if the count is odd; return where hashes begin too."""
     if len(hashes) % 2 == 0:
         return 0, hashes
-    drawn = entropy.token(HASH_SIZE + 1)
-    first, filler = drawn[0] & 1, [drawn[1:]]
+    random = entropy.token(HASH_SIZE + 1)
+    first, filler = random[0] & 1, [random[1:]]
     return first, filler + hashes if first else hashes + filler
 
 
@@ -131,14 +131,14 @@ Counter = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `join` makes and `collect` needs.
+    """Everything that a person stores of a round: `join` makes it, and `collect` needs it.
 
     Attributes:
         upload: the sealed bytes; a retry sends these and no others, because fresh noise would be a
             second report.
         registrations: one for each later shuffler, in order; the client sends them before the
             upload.
-        registered: the receipts for them, as far as they have come.
+        registered: the receipts for them that have arrived.
         receipt: the first shuffler's receipt for the upload, the proof if the answer is missing.
         written: the number of letters written; their counters go up from here.
         seen: sender and counter of every letter that was read; none is read twice.
@@ -168,7 +168,7 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return f"Ticket(round={self.round!r}, address={self.keys.address.hex()})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Print as the address in rich terminals too: theirs would list every field."""
+        """Show only the address in rich's output too, which would list all fields."""
         return [("address", self.keys.address.hex())]
 
 
@@ -188,11 +188,11 @@ class TicketStore(Protocol):
 def write_ticket(ticket: Ticket) -> bytes:
     """Write a ticket as JSON; the bytes are secret.
 
-    *Guarantee:* what is written can be read again, whatever numbers peers made up.
+    *Guarantee:* `read_ticket` reads these bytes, whatever numbers other parties chose.
     """
     raw = msgspec.json.format(msgspec.json.encode(ticket), indent=1)
     read_document(
-        raw, Ticket, "this ticket could not be read again and is not stored", error=Refused
+        raw, Ticket, "this ticket cannot be read back, so it was not stored", error=Refused
     )
     return raw
 
@@ -217,7 +217,7 @@ def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
 
 
 def keep_registered(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
-    """Check a later shuffler's receipt, the next that the ticket lacks, and put it in."""
+    """Check the receipt of the next later shuffler and put it into the ticket."""
     same_round(ticket, round_)
     hop = len(ticket.registered) + 1
     sent = ticket.registrations[hop - 1]

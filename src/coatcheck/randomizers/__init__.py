@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from coatcheck.domains import domain_from_params
-from coatcheck.errors import SHAPELESS, Misuse
+from coatcheck.errors import UNTRUSTED_DATA_ERRORS, Misuse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, Reports
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def from_params(params: Mapping[str, Any]) -> Randomizer:
         randomizer = from_open_params(params)
     except Misuse:
         raise
-    except (*SHAPELESS, RecursionError) as error:
+    except (*UNTRUSTED_DATA_ERRORS, RecursionError) as error:
         raise Misuse(f"these parameters describe no randomizer: {error}") from error
     if randomizer.params() != dict(params):
         raise Misuse(

@@ -3,7 +3,7 @@
 A `Participant` is the client's side. Its mod lets the client train as usual, takes what the client
 would have sent, and hands the clipped difference to coatcheck, which randomizes, seals and shuffles
 it. Flower gets the same reply from everybody. The ticket is on the disk before the report leaves,
-so a client that crashes and is asked again sends the same report (SPEC section 12).
+so a client that crashes sends the same report again (SPEC section 12).
 
 `PrivateMean` is the strategy, which never sees an update. For each of Flower's rounds it opens a
 round of coatcheck and sends its address to the clients. When they have reported, it asks a few of
@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from coatcheck.domains import Floats
-from coatcheck.errors import Error as OwnError
+from coatcheck.errors import Error as CoatcheckError
 from coatcheck.errors import Misuse
 from coatcheck.planning import Plan
 from coatcheck.protocol.agreement import Trust
@@ -55,7 +55,7 @@ except ModuleNotFoundError as error:  # pragma: no cover - an extra
 __all__ = ["Organiser", "Participant", "PrivateMean", "attach"]
 
 ROUND: Final = "coatcheck-round"
-"""The key in a message's configuration under which the round's address is."""
+"""The key of the round's address in a message's configuration."""
 COLLECT: Final = "coatcheck"
 """The action of the query for the private mean in a client's answer."""
 MEAN: Final = "coatcheck-mean"
@@ -74,7 +74,7 @@ class Participant:
         clip: the norm to which updates are clipped; the radius of the ball in the terms.
         folder: where tickets are stored, readable by their owner only.
         group: the name of the group in the terms.
-        ledger: the file of all rounds; None if somebody else keeps count.
+        ledger: the ledger of all rounds; None if the client keeps count elsewhere.
         token: returns the token for a round's address, if the shuffler admits people by token.
         patience: seconds for which requests to services that do not answer are repeated.
     """
@@ -129,7 +129,7 @@ def attach(app: ClientApp, participant: Callable[[Context], Participant]) -> Any
         try:
             url = str(message.content["config"][ROUND])
             mean = participant(context).mean(url, node=context.node_id)
-        except OwnError as error:
+        except CoatcheckError as error:
             return _failed(message, error)
         return Message(RecordDict({MEAN: ArrayRecord([mean])}), reply_to=message)
 
@@ -152,7 +152,7 @@ def attach(app: ClientApp, participant: Callable[[Context], Participant]) -> Any
             participant(context).join(
                 str(config[ROUND]), update, node=context.node_id, dimension=size
             )
-        except OwnError as error:
+        except CoatcheckError as error:
             return _failed(message, error)
         # The same reply for everybody: no metrics, no number of examples.
         return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
@@ -160,8 +160,8 @@ def attach(app: ClientApp, participant: Callable[[Context], Participant]) -> Any
     return private
 
 
-def _failed(message: Message, error: OwnError) -> Message:
-    """Reply that the client failed, not why: a sentence about an update would reach Flower."""
+def _failed(message: Message, error: CoatcheckError) -> Message:
+    """Reply that the client failed, without the reason, which could be about the update."""
     _log.warning("no report: %s", error)
     return Message(Error(_FAILED, _REASON), reply_to=message)
 
@@ -207,9 +207,10 @@ class PrivateMean(FedAvg):  # type: ignore[misc] # flwr is not typed here
     Args:
         organiser: opens the rounds.
         descent: how the model moves; a step of 1 without momentum is plain averaging.
-        clients: the number of clients; all are asked in each round, as each tosses its own coin.
+        clients: the number of clients. Each round asks all of them, and their participation coins
+            decide which ones report.
         name: the name of the rounds, to which their number is added.
-        readers: the number of clients that are asked for the mean; a majority must agree.
+        readers: the number of clients that the strategy asks for the mean; a majority must agree.
         timeout: the seconds within which they must answer.
     """
 
@@ -265,7 +266,7 @@ class PrivateMean(FedAvg):  # type: ignore[misc] # flwr is not typed here
         return ArrayRecord(self._parts(model.parameters)), metrics
 
     def _mean(self, nodes: list[int]) -> Floats | None:
-        """Return the mean that most of a few clients have in their answers; None if none has."""
+        """Return the mean in the answers of a majority of a few clients; None without one."""
         readers = nodes[: self._readers]
         content = RecordDict({"config": ConfigRecord({ROUND: self._url})})
         messages = [

@@ -2,7 +2,7 @@
 
 `Cluster` writes keys, settings and an operator's token into a folder, starts the processes on free
 ports, waits until they are ready, and stops them. They also stop when the process that started them
-does. The same settings would run on separate machines.
+stops. The same settings would work on separate machines.
 """
 
 import json
@@ -28,7 +28,7 @@ from coatcheck.services.web.client import ask, open_round
 PATIENCE: Final = 120.0
 """Seconds in which a service must be ready, also on a busy machine."""
 _GRACE: Final = 10.0
-_GLANCE: Final = 0.02
+_POLL: Final = 0.02
 _LOG_LINES: Final = 5
 
 
@@ -74,7 +74,7 @@ class Cluster:
         self.names += (*self.witnesses, *(("relay",) if relay else ()))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stores = dict(stores or {})
-        self._places: dict[str, str] = {}
+        self._addresses: dict[str, str] = {}
         self._stopped = threading.Event()
         self._extra = {"tick": 0.1, "lease": 2.0, **(extra or {})}
         self._role_extra = dict(role_extra or {})
@@ -186,14 +186,14 @@ class Cluster:
             self._reap(name)
         self._stopped.clear()
         with suppress(Unavailable):
-            self._places[name] = self.url(name).rpartition("//")[2]
+            self._addresses[name] = self.url(name).rpartition("//")[2]
         (self.folder / f"{name}.address").unlink(missing_ok=True)
         command = [sys.executable, "-m", self.module, self.role(name)]
-        command += [str(self.folder / f"{name}.toml"), self._places.get(name, "")]
+        command += [str(self.folder / f"{name}.toml"), self._addresses.get(name, "")]
         faults = self.folder / "faults"
-        marked = {"COATCHECK_FAULT": str(faults)} if faults.exists() else {}
+        fault_env = {"COATCHECK_FAULT": str(faults)} if faults.exists() else {}
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = self.launch(command, log, {**os.environ, **marked})
+            self.processes[name] = self.launch(command, log, {**os.environ, **fault_env})
         if wait:
             self._wait(name, (self.folder / f"{name}.address").exists)
 
@@ -222,7 +222,7 @@ class Cluster:
             self.check(name)
             if time.monotonic() > end:
                 raise Unavailable(f"{name} was not ready within {PATIENCE:g} s; read {name}.log")
-            time.sleep(_GLANCE)
+            time.sleep(_POLL)
 
     def leads(self, name: str) -> bool:
         """Return whether a service and its store answer, and this process leads the store."""
@@ -236,7 +236,7 @@ class Cluster:
     def running(self, name: str) -> bool:
         """Return whether a service's process is still running."""
         process = self.processes[name]
-        # Not poll(), which reaps: workers are killed by the id, which must stay the process's.
+        # Not poll(), which would free the process id: `kill` ends the workers by that id.
         return process.returncode is None and _ended(process) is None
 
     def check(self, *names: str) -> None:
@@ -267,7 +267,7 @@ class Cluster:
         if process.returncode is not None:
             return
         while not now and self.running(name) and time.monotonic() < until:
-            time.sleep(_GLANCE)
+            time.sleep(_POLL)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -296,7 +296,7 @@ class Cluster:
         body = {"draft": dict(draft), "closes": closes, "expires": expires}
         deadline, address = time.monotonic() + patience, self.folder / "server.address"
         while not address.exists() and time.monotonic() < deadline:  # the server is starting
-            time.sleep(_GLANCE)
+            time.sleep(_POLL)
         server = self.url("server")
         return open_round(server, body, token=self.token, patience=patience, stopped=self._stopped)
 
@@ -308,7 +308,7 @@ def _toml(name: str, table: Mapping[str, Any]) -> str:
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> os.waitid_result | None:
-    """Return how a process ended, without reaping it; None while it runs or once it is reaped."""
+    """Return how a process ended, and leave it as a zombie; None while it runs, or after `wait`."""
     with suppress(ChildProcessError):
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     return None

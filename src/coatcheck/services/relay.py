@@ -1,9 +1,9 @@
 """RELAY: forwards sealed requests of people to the gateways of roles, over pooled connections.
 
 The relay learns who sends a request and to which role, but not what it says; it stores and logs
-neither. It forwards the body and its media type and nothing of the connection. Everybody gets the
-same keys of a gateway for a while, so that no gateway can give each person a separate key. SPEC
-section 17.
+neither. It forwards the body and its media type, and nothing else of the request. For a while, it
+returns the same keys of a gateway to everybody, so that no gateway can give each person a separate
+key. SPEC section 17.
 """
 
 import asyncio
@@ -31,30 +31,30 @@ from coatcheck.protocol.oblivious_http import (
 )
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.web.app import COMMON_WITHOUT_STORE, App
-from coatcheck.services.web.client import Answered, Origin, certificates, check_apart, origin_of
+from coatcheck.services.web.client import HttpAnswer, Origin, certificates, check_apart, origin_of
 from coatcheck.services.web.connections import Receive, Scope, Send, Wire, header, read_body
 from coatcheck.services.web.gateway import SENDS
 from coatcheck.services.web.routing import MEDIA, OHTTP_KEY, Problem, Reply, Route
 
 Authority = Annotated[str, Meta(pattern=r"\A[0-9a-z.:\[\]-]{1,255}\Z")]
-_AWAY: Final = "the gateway does not answer now; try later, and never without a relay"
+_NO_ANSWER: Final = "the gateway does not answer; try again later, and only through a relay"
 _ANY_PAGE: Final = [
     (b"access-control-allow-origin", b"*"),
     (b"access-control-expose-headers", f"{UNTIL}, {SIGNATURES}".encode()),
 ]
-"""Lets pages of any site use the relay: it knows no credentials that they could misuse."""
+"""Lets pages of any site use the relay: it takes no credentials that they could misuse."""
 _PREFLIGHT: Final = {
     "access-control-allow-methods": "GET, POST",
     "access-control-allow-headers": "content-type",
     "access-control-max-age": "86400",
 }
-_AGAIN: Final = 1.0
-"""Seconds within which a gateway's keys are fetched once at most, whatever it answers."""
+_REFETCH: Final = 1.0
+"""Seconds within which the relay fetches a gateway's keys at most once, whatever it answers."""
 
 
 @dataclass(frozen=True)
 class _CachedKeys:
-    """A gateway's keys as everybody gets them, and when they were fetched, by the steady clock."""
+    """A gateway's keys, and when the relay fetched them, by the steady clock."""
 
     signed: SignedKeys
     since: float
@@ -68,11 +68,11 @@ class RelayService(App[RelaySettings]):
 
     def __init__(self, settings: RelaySettings) -> None:
         super().__init__(settings)
-        self._pipes = Pipes(ca=settings.ca_file, timeout=settings.peer_timeout)
+        self._pool = ConnectionPool(ca=settings.ca_file, timeout=settings.peer_timeout)
         self._gateways: dict[str, Origin] = {}
         self._keys: dict[str, _CachedKeys] = {}
         self._fetching: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._under_way = 0
+        self._in_progress = 0
         for gateway in settings.gateways:
             if not gateway.startswith("@"):
                 self._add(gateway)
@@ -99,17 +99,19 @@ class RelayService(App[RelaySettings]):
 
     async def end(self) -> None:
         """Close the connections."""
-        await self._pipes.close()
+        await self._pool.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, with headers that let pages of any site read the answer."""
 
-        async def sent(message: Any) -> None:
+        async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *_ANY_PAGE]
             await send(message)
 
-        await super().__call__(scope, receive, sent if scope["type"] == "http" else send)
+        await super().__call__(
+            scope, receive, send_with_headers if scope["type"] == "http" else send
+        )
 
     async def preflight(self, authority: Authority) -> Reply:
         """Let a browser send requests for a page of any site."""
@@ -119,7 +121,7 @@ class RelayService(App[RelaySettings]):
     async def keys(self, authority: Authority) -> Reply:
         """Return a gateway's keys, the same to everybody for a while."""
         gateway = self._gateway(authority)
-        async with self._fetching[authority]:  # requests that come meanwhile get the same answer
+        async with self._fetching[authority]:  # requests that arrive meanwhile get the same answer
             cached = self._keys.get(authority)
             if cached is None or time.monotonic() - cached.since > self.settings.keys_for:
                 cached = self._keys[authority] = await self._fetch(gateway)
@@ -129,11 +131,11 @@ class RelayService(App[RelaySettings]):
         """Fetch a gateway's keys."""
         answer = await self._ask("GET", gateway, b"", {"accept": KEYS_MEDIA})
         if answer.status != 200:
-            raise Problem("unavailable", _AWAY)
+            raise Problem("unavailable", _NO_ANSWER)
         try:
             return _CachedKeys(SignedKeys.read(answer.body, answer.headers), time.monotonic())
         except Malformed:
-            raise Problem("unavailable", _AWAY) from None
+            raise Problem("unavailable", _NO_ANSWER) from None
 
     async def forward(self, authority: Authority, wire: Wire) -> Reply:
         """Forward a sealed request to a gateway, and return its sealed answer."""
@@ -141,14 +143,14 @@ class RelayService(App[RelaySettings]):
         gateway = self._gateway(authority)
         if header(scope, b"content-type") != REQUEST_MEDIA.encode():
             raise Problem("malformed", f"the content type must be {REQUEST_MEDIA}")
-        if self._under_way >= self.settings.waiting:
+        if self._in_progress >= self.settings.waiting:
             raise Problem("busy", "too many requests are in progress; try again in a moment")
-        self._under_way += 1
+        self._in_progress += 1
         try:
             body = await read_body(scope, receive, limit=SIZES[-1])
             answer = await self._ask("POST", gateway, body, {"content-type": REQUEST_MEDIA})
         finally:
-            self._under_way -= 1
+            self._in_progress -= 1
         media = answer.headers.get("content-type", "")
         if answer.status == 200 and media == RESPONSE_MEDIA:
             return Reply(answer.body)
@@ -156,22 +158,24 @@ class RelayService(App[RelaySettings]):
             self._forget(authority)
             raise Problem("ohttp-key", "the gateway has other keys now; fetch them again")
         if answer.status == 400:
-            raise Problem("malformed", "the gateway found this not to be an encapsulated request")
-        raise Problem("unavailable", _AWAY)
+            raise Problem(
+                "malformed", "the gateway rejected the body: it is not an encapsulated request"
+            )
+        raise Problem("unavailable", _NO_ANSWER)
 
     def _forget(self, authority: str) -> None:
-        """Drop the keys, so that they are fetched again, but at most once per `_AGAIN` seconds."""
+        """Drop the keys, so that they are fetched again, once per `_REFETCH` seconds at most."""
         cached = self._keys.get(authority)
-        if cached is not None and time.monotonic() - cached.since > _AGAIN:
+        if cached is not None and time.monotonic() - cached.since > _REFETCH:
             del self._keys[authority]
 
     async def _ask(
         self, method: str, gateway: Origin, body: bytes, headers: dict[str, str]
-    ) -> Answered:
+    ) -> HttpAnswer:
         try:
-            return await self._pipes.exchange(method, gateway, GATEWAY_PATH, body, headers=headers)
+            return await self._pool.exchange(method, gateway, GATEWAY_PATH, body, headers=headers)
         except Unavailable:
-            raise Problem("unavailable", _AWAY) from None
+            raise Problem("unavailable", _NO_ANSWER) from None
 
     table = (
         Route(
@@ -191,13 +195,13 @@ class RelayService(App[RelaySettings]):
     common = COMMON_WITHOUT_STORE
 
 
-# -- connections to gateways. The services' HTTP client costs about 2 ms of CPU per request, most of
-# what a relay would do; this one speaks only the HTTP/1.1 that a relay needs.
+# -- connections to gateways. The services' HTTP client takes about 2 ms of CPU per request, most of
+# a relay's work; this one implements only the part of HTTP/1.1 that a relay needs.
 
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class Pipes:
+class ConnectionPool:
     """A pool of connections to gateways.
 
     *Guarantee:* no connection belongs to a person: each request takes any one that is idle.
@@ -206,11 +210,11 @@ class Pipes:
     def __init__(self, *, ca: str = "", timeout: float = 30.0) -> None:
         self._timeout = timeout
         self._context = certificates(ca)
-        self._idle: defaultdict[Origin, list[_Pipe]] = defaultdict(list)
+        self._idle: defaultdict[Origin, list[_Connection]] = defaultdict(list)
 
     async def exchange(
         self, method: str, origin: Origin, path: str, body: bytes, *, headers: Mapping[str, str]
-    ) -> Answered:
+    ) -> HttpAnswer:
         """Send a request once, or again if the idle connection turns out to be closed."""
         lines = {"host": origin.authority, **headers, "accept-encoding": "identity"}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -218,51 +222,55 @@ class Pipes:
         raw = head.encode() + body
         try:
             async with asyncio.timeout(self._timeout):
-                while (pipe := self._take_idle(origin)) is not None:
-                    answer = await self._send(pipe, origin, raw)
+                while (connection := self._take_idle(origin)) is not None:
+                    answer = await self._send(connection, origin, raw)
                     if answer is not None:
                         return answer
                 answer = await self._send(await self._open(origin), origin, raw)
         except (TimeoutError, OSError) as error:
-            raise Unavailable(f"{origin.url} does not answer ({type(error).__name__})") from None
+            raise Unavailable(
+                f"{origin.url} does not answer ({type(error).__name__}); try again later"
+            ) from None
         if answer is None:
-            raise Unavailable(f"{origin.url} hangs up without an answer")
+            raise Unavailable(f"{origin.url} hangs up without an answer; try again later")
         return answer
 
     async def close(self) -> None:
         """Close the connections."""
-        for pipes in self._idle.values():
-            for pipe in pipes:
-                pipe.close()
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
 
-    def _take_idle(self, origin: Origin) -> "_Pipe | None":
+    def _take_idle(self, origin: Origin) -> "_Connection | None":
         """Take any idle connection, so that the order of requests does not show who sent them."""
         idle = self._idle[origin]
         while idle:
-            pipe = idle.pop(system().integer(len(idle)))
-            if not pipe.is_closed:
-                return pipe
+            connection = idle.pop(system().integer(len(idle)))
+            if not connection.is_closed:
+                return connection
         return None
 
-    async def _open(self, origin: Origin) -> "_Pipe":
+    async def _open(self, origin: Origin) -> "_Connection":
         context = self._context if origin.scheme == "https" else None
         port = origin.port or _PORTS[origin.scheme]
         loop = asyncio.get_running_loop()
-        _, pipe = await loop.create_connection(_Pipe, origin.host, port, ssl=context)
-        return pipe
+        _, connection = await loop.create_connection(_Connection, origin.host, port, ssl=context)
+        return connection
 
-    async def _send(self, pipe: "_Pipe", origin: Origin, raw: bytes) -> Answered | None:
+    async def _send(
+        self, connection: "_Connection", origin: Origin, raw: bytes
+    ) -> HttpAnswer | None:
         try:
-            answer = await pipe.ask(raw)
+            answer = await connection.ask(raw)
         except BaseException:
-            pipe.close()
+            connection.close()
             raise
-        if not pipe.is_closed:
-            self._idle[origin].append(pipe)
+        if not connection.is_closed:
+            self._idle[origin].append(connection)
         return answer
 
 
-class _Pipe(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """One connection; the HTTP parser calls the methods that begin with `on_`."""
 
     most: Final = (1 << 20) + (1 << 16)
@@ -270,7 +278,7 @@ class _Pipe(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.is_closed = False
-        self._waiting: asyncio.Future[Answered | None] | None = None
+        self._waiting: asyncio.Future[HttpAnswer | None] | None = None
         self._headers: dict[str, str] = {}
         self._body = bytearray()
         self._received = 0
@@ -288,7 +296,7 @@ class _Pipe(asyncio.Protocol):
         self._transport.close()
         self._finish(None)
 
-    async def ask(self, raw: bytes) -> Answered | None:
+    async def ask(self, raw: bytes) -> HttpAnswer | None:
         """Send a request and wait for its answer; None if the connection closes first."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._headers, self._body, self._received = {}, bytearray(), 0
@@ -300,7 +308,7 @@ class _Pipe(asyncio.Protocol):
         try:
             self._received += len(data)
             if self._waiting is None or self._received > self.most:
-                self.close()  # an answer without a request, or too long a one
+                self.close()  # an answer without a request, or one that is too long
                 return
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -316,9 +324,9 @@ class _Pipe(asyncio.Protocol):
         if not self._parser.should_keep_alive():
             self.is_closed = True
             self._transport.close()
-        self._finish(Answered(self._parser.get_status_code(), self._headers, bytes(self._body)))
+        self._finish(HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body)))
 
-    def _finish(self, answer: Answered | None) -> None:
+    def _finish(self, answer: HttpAnswer | None) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)

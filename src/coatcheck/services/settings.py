@@ -1,8 +1,8 @@
 """Settings of the services, each one table of a TOML file, and the key ring that they name.
 
 Unknown settings are rejected. Paths are relative to the file's folder. A text that begins with `@`
-names a file, which is read when its content is needed, so that processes may start in any order on
-any port.
+names a file. A process reads it only when it needs the content, so that processes may start in any
+order on any port.
 """
 
 import tomllib
@@ -18,7 +18,7 @@ from coatcheck.durable_files import read_secret
 from coatcheck.errors import Misuse, Unavailable
 from coatcheck.protocol.keys import KeyPairs, PublicKeys, read_keys, read_public
 
-Some = Annotated[int, Meta(ge=1)]
+AtLeastOne = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 _STORES: Final = "sqlite:"
 _TLS: Final = ("tls_certificate", "tls_key", "tls_ca")
@@ -59,9 +59,9 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     tls_key: str = ""
     ca: str = ""
     admin_token: str = ""
-    connections: Some = 2000
-    connections_each: Some = 200
-    requests_each: Some = 100
+    connections: AtLeastOne = 2000
+    connections_each: AtLeastOne = 200
+    requests_each: AtLeastOne = 100
     proxies: tuple[str, ...] = ()
     source_header: str = ""
     deadline: Seconds = 15.0
@@ -159,13 +159,13 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
     round_keys: str = ""
     blobs: str = ""
     trusted: tuple[str, ...] = ()
-    queue: Some = 4096
+    queue: AtLeastOne = 4096
     lease: Seconds = 5.0
     tick: Seconds = 0.5
     workers: Annotated[int, Meta(ge=0)] = 0
     runner: Literal["pool", "ray"] = "pool"
     ray: RaySettings | None = None
-    batch_limit: Some = 1 << 30
+    batch_limit: AtLeastOne = 1 << 30
     gateway_period: Seconds = 86_400.0
 
     def __post_init__(self) -> None:
@@ -197,7 +197,7 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def places(self) -> tuple[str, Path, Path | str | None]:
-        """Where a store is opened: its address, its keys of rounds, its blobs if it has a place."""
+        """The arguments of a store: its address, its folder of round keys, and its blobs if set."""
         blobs: Path | str | None = self.blobs or None
         if blobs and "://" not in self.blobs:
             blobs = self.path(self.blobs)
@@ -219,7 +219,7 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings of a shuffler, which also say whom it admits.
+    """The settings of a shuffler, with its admission of people.
 
     Attributes:
         admission: `tokens` for people with a one-use token, `privacy-pass` for people with a token
@@ -247,8 +247,8 @@ class ScheduleSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             by default.
         expires: the time from the start of a round to its end, if its crowd is not complete;
             `closes` and `every` together by default.
-        learn: adapt the mechanisms of rounds to where the noisy reports of an earlier round place
-            people; with 24, every 24th round keeps those of the draft, to learn again. 0 turns this
+        learn: adapt the mechanisms to the density of people in the noisy reports of an earlier
+            round; with 24, every 24th round keeps those of the draft, to learn again. 0 turns this
             off.
         announce: a file that always holds the address of the newest round, for example for a web
             page.
@@ -263,7 +263,7 @@ class ScheduleSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings of a server, which also name its shufflers, in order, and the board.
+    """The settings of a server, with the addresses of its shufflers and its board.
 
     Attributes:
         shufflers: their addresses, in the order of the cascade.
@@ -281,7 +281,7 @@ class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings of a board, which also limit letters.
+    """The settings of a board, with its witnesses and limits on letters.
 
     Attributes:
         witnesses: addresses of witnesses, to which the board submits every new checkpoint. An
@@ -293,7 +293,7 @@ class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     listen: str = "127.0.0.1:8003"
     witnesses: tuple[str, ...] = ()
-    letters_each: Some = 256
+    letters_each: AtLeastOne = 256
     letters_for: Seconds = 30 * 86_400.0
 
 
@@ -308,12 +308,12 @@ class RelaySettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw
 
     listen: str = "127.0.0.1:8004"
     gateways: Annotated[tuple[str, ...], Meta(min_length=1)]
-    waiting: Some = 1000
+    waiting: AtLeastOne = 1000
     keys_for: Seconds = 600.0
 
 
 class WitnessSettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings of a witness; its name stands in its cosignatures.
+    """The settings of a witness; its cosignatures contain its `name`.
 
     Attributes:
         key: its key file.

@@ -1,9 +1,10 @@
 """Metrics, traces and log lines of a service, without personal data.
 
-Metrics count how many, how often and how long, never which or whose. A span of a trace is a step of
-a round, or a request of another role or an operator: its name, the role, and whether it failed.
-Requests of people leave no span, because its time would be theirs. Every span is a separate trace,
-so that nothing joins two of them; no id is taken from a request or sent with one.
+Metrics are numbers, rates and times; they never name a person or a report. A span of a trace is a
+step of a round, or a request of another role or an operator: its name, the role, and whether it
+failed. Requests of people make no span, because it would record when they came. Every span is a
+separate trace, so that nothing links two of them; no trace id comes from a request or is sent with
+one.
 """
 
 import logging
@@ -27,7 +28,7 @@ from coatcheck.errors import Misuse
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 _SIZES = (1, 3, 10, 30, 100, 300, 1000)
 
-# The library would export when each count began, which is when a person sent something.
+# The library would export when each counter began, which can be when a person sent something.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -36,25 +37,25 @@ class Metrics:
 
     def __init__(self, role: str) -> None:
         registry = self.registry = CollectorRegistry()
-        self.taken = self._counter("taken", "What came in, by verdict", "verdict")
-        self.problems = self._counter("problems", "Problems told, by type", "type")
-        self.steps = self._counter("steps", "Steps of rounds done, by step", "step")
-        self.failures = self._counter("failures", "Steps that have to be tried again", "step")
+        self.taken = self._counter("taken", "Requests that were taken, by verdict", "verdict")
+        self.problems = self._counter("problems", "Problem answers, by type", "type")
+        self.steps = self._counter("steps", "Completed steps of rounds, by step", "step")
+        self.failures = self._counter("failures", "Failed steps, which are tried again", "step")
         self.rounds = Gauge("coatcheck_rounds", "Rounds by phase", ["phase"], registry=registry)
         self.parts = Gauge(
-            "coatcheck_parts", "Parts of stages under way", ["stage", "state"], registry=registry
+            "coatcheck_parts", "Unfinished parts of stages", ["stage", "state"], registry=registry
         )
         self.leads = Gauge(
             "coatcheck_leads", "1 if this process leads its store", registry=registry
         )
-        self.waiting = Gauge("coatcheck_waiting", "How many wait for the disk", registry=registry)
+        self.waiting = Gauge("coatcheck_waiting", "Items that wait for the disk", registry=registry)
         self.commit = Histogram(
             "coatcheck_commit_seconds", "Time of a group commit", registry=registry
         )
         self.group = Histogram(
             "coatcheck_commit_size", "Items in a group commit", buckets=_SIZES, registry=registry
         )
-        kind = Gauge("coatcheck_role", "Which role this is", ["role"], registry=registry)
+        kind = Gauge("coatcheck_role", "The role of this process", ["role"], registry=registry)
         kind.labels(role).set(1)
 
     def _counter(self, name: str, text: str, label: str) -> Counter:
@@ -87,8 +88,8 @@ class NoTraces:
         """Do nothing."""
 
 
-class Collected:
-    """A collector that speaks OTLP over HTTP."""
+class OtlpTraces:
+    """Spans for a collector, over OTLP and HTTP."""
 
     def __init__(self, address: str, *, role: str) -> None:
         try:
@@ -111,7 +112,7 @@ class Collected:
         exporter = OTLPSpanExporter(endpoint=f"{address.rstrip('/')}/v1/traces", timeout=5)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("coatcheck")
-        self._nothing, self._failed, self._role = Context(), StatusCode.ERROR, role
+        self._no_parent, self._failed, self._role = Context(), StatusCode.ERROR, role
 
     @contextmanager
     def span(self, name: str, **facts: str) -> Iterator[None]:
@@ -119,7 +120,7 @@ class Collected:
         attributes = {"coatcheck.role": self._role} | {
             key.replace("_", "."): value for key, value in facts.items()
         }
-        span = self._tracer.start_span(name, context=self._nothing, attributes=attributes)
+        span = self._tracer.start_span(name, context=self._no_parent, attributes=attributes)
         try:
             yield
         except BaseException:
@@ -135,7 +136,7 @@ class Collected:
 
 def traces(address: str, *, role: str) -> Traces:
     """Return the destination of a service's spans: a collector, or none."""
-    return Collected(address, role=role) if address else NoTraces()
+    return OtlpTraces(address, role=role) if address else NoTraces()
 
 
 log = logging.getLogger("coatcheck")

@@ -1,8 +1,8 @@
-"""WITNESS: cosigns checkpoints of boards whose logs it has seen only grow.
+"""WITNESS: cosigns checkpoints of boards, after it has checked that their logs only grew.
 
-It knows the boards' keys and the last checkpoint of each, and nothing about people or rounds. A
-checkpoint is on the disk before its cosignature leaves, so that no crash makes the witness cosign a
-fork. SPEC section 18.
+It has the boards' keys and the last checkpoint of each, and learns nothing about people or rounds.
+Each checkpoint is on the disk before its cosignature leaves, so that no crash makes the witness
+cosign a fork. SPEC section 18.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class WitnessService(App[WitnessSettings]):
         listed = [read_public(settings.path(name)).verifying for name in settings.boards]
         keys = [board_note_key(verifying) for verifying in listed]
         self._logs = {key.name: key for key in keys}
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._folder = settings.path(settings.checkpoints)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._notes = {key.name: note for key in keys if (note := self._stored(key)) is not None}
@@ -88,7 +88,7 @@ class WitnessService(App[WitnessSettings]):
         await respond(send, 200, lines, media=TEXT.encode())
 
     async def _cosign(self, raw: bytes) -> bytes:
-        async with self._turn:
+        async with self._lock:
             last = {name: LogCheckpoint.read(note.text) for name, note in self._notes.items()}
             try:
                 accepted = examine(raw, logs=self._logs, last=last)

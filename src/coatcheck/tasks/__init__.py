@@ -20,7 +20,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from coatcheck.errors import SHAPELESS, Misuse
+from coatcheck.errors import UNTRUSTED_DATA_ERRORS, Misuse
 from coatcheck.tasks.contract import (
     Answers,
     AnswerSize,
@@ -111,7 +111,7 @@ def from_params(params: dict[str, object]) -> Task:
         return load(name)(**rest)
     except Misuse:
         raise
-    except SHAPELESS as error:
+    except UNTRUSTED_DATA_ERRORS as error:
         raise Misuse(f"task {name} does not take these parameters: {error}") from error
 
 

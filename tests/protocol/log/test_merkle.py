@@ -1,4 +1,4 @@
-"""Merkle trees against the definitions of RFC 9162, written out as they stand there."""
+"""Merkle trees against the definitions of RFC 9162, transcribed literally."""
 
 import hashlib
 
@@ -45,12 +45,12 @@ def mth(leaves: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("size", ROOTS)
 def test_known_roots(size: int) -> None:
-    """The published roots come out."""
+    """The published roots are reproduced."""
     assert Tree(LEAVES[:size]).root().hex() == ROOTS[size]
 
 
 def test_every_size_to_forty_has_the_root_of_the_definition() -> None:
-    """Roots over every prefix equal the recursive definition."""
+    """The root of every prefix equals the recursive definition."""
     leaves = [bytes([n]) * (n % 5) for n in range(40)]
     tree = Tree(leaves)
     for size in range(41):
@@ -74,7 +74,7 @@ def test_every_proof_to_twenty_holds() -> None:
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_proof_of_something_else_fails(data: st.DataObject) -> None:
-    """Another leaf, place, size or step of the path does not lead to the root."""
+    """A different leaf, place, size or path step does not lead to the root."""
     size = data.draw(st.integers(2, 40))
     leaves = [bytes([n]) for n in range(size)]
     tree = Tree(leaves)
@@ -99,7 +99,7 @@ def test_a_proof_of_something_else_fails(data: st.DataObject) -> None:
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_rewritten_history_fails(data: st.DataObject) -> None:
-    """No proof of the rewritten tree connects it to the root that was seen before."""
+    """No proof in the rewritten tree connects it to the root that was seen before."""
     new = data.draw(st.integers(2, 40))
     old = data.draw(st.integers(1, new))
     leaves = [bytes([n]) for n in range(new)]
@@ -115,8 +115,8 @@ def test_a_rewritten_history_fails(data: st.DataObject) -> None:
         )
 
 
-def test_a_proof_has_no_step_too_many_and_no_size_turned_round() -> None:
-    """Not at its front either, where nobody would look; nor a leaf before the first."""
+def test_a_proof_has_no_extra_step_and_no_reversed_size() -> None:
+    """Extra steps are refused at either end, and so is a leaf before the first."""
     leaves = [bytes([n]) for n in range(7)]
     tree = Tree(leaves)
     for place in range(7):
@@ -136,7 +136,7 @@ def test_a_proof_has_no_step_too_many_and_no_size_turned_round() -> None:
 
 
 def test_proofs_outside_the_tree_are_misuse() -> None:
-    """Asking for a leaf or a size that is not there says so."""
+    """A request for a leaf or size beyond the tree is an error that says so."""
     tree = Tree([b"a", b"b"])
     with pytest.raises(Misuse):
         tree.inclusion(2)

@@ -18,7 +18,7 @@ SIZES = (300, 70)
 
 
 def bulletin(*, sizes: tuple[int, int] = SIZES) -> Bulletin:
-    """Make a bulletin of random entries, signed by the server."""
+    """Return a bulletin of random entries, signed by the server."""
     entries = [
         [os.urandom(SMALL.round.entry_size(group)) for _ in range(size)]
         for group, size in enumerate(sizes)
@@ -33,14 +33,14 @@ RAW = MADE.encode()
 
 
 def shown(key_values: MemoryKeyValueStore | None = None) -> Board:
-    """Start a board that shows it."""
+    """Return a board that shows the bulletin."""
     board = SMALL.board(key_values)
     board.publish(RAW, SMALL.round)
     return board
 
 
 def test_every_entry_is_found_with_the_path_of_one_whole_tree() -> None:
-    """Pages and tiles give what the whole bulletin gives; who is not there is not found."""
+    """Pages and tiles give the same as the whole bulletin; an absent address is not found."""
     board, digest = shown(), SMALL.round.digest
     for group, entries in enumerate(MADE.entries):
         for number, entry in enumerate(entries):
@@ -55,8 +55,8 @@ def test_every_entry_is_found_with_the_path_of_one_whole_tree() -> None:
                 board.entry(digest, group=group, address=stranger)
 
 
-def test_any_part_of_a_bulletin_is_given() -> None:
-    """Across the head, pages and groups, and beyond the end."""
+def test_any_range_of_a_bulletin_can_be_read() -> None:
+    """Ranges may cross the heading, pages and groups, and reach beyond the end."""
     board, digest, size = shown(), SMALL.round.digest, len(RAW)
     assert (board.bulletin(digest), board.length(digest)) == (RAW, size)
     cuts = sorted({0, 1, 207, 208, 209, 500, size // 2, size - 1, size, size + 9})
@@ -84,7 +84,7 @@ def test_what_is_refused_leaves_nothing_in_the_key_value_store() -> None:
 
 @pytest.mark.parametrize("place", [5, 63, 127])
 def test_no_address_is_twice_on_a_bulletin(place: int) -> None:
-    """Also not at the end of one page and the beginning of the next, whoever signed it."""
+    """This holds across the border of two pages too, whoever signed the bulletin."""
     entries = sorted(os.urandom(SMALL.round.entry_size(0)) for _ in range(150))
     entries[place + 1] = entries[place][:16] + b"\xff" * (len(entries[0]) - 16)
     tallies = (Tally(150), Tally(70))
@@ -97,7 +97,7 @@ def test_no_address_is_twice_on_a_bulletin(place: int) -> None:
 
 @pytest.mark.parametrize("place", [0, 63])
 def test_the_order_holds_between_pages_too(place: int) -> None:
-    """Two neighbours in the wrong order, whose root somebody signed."""
+    """Two neighbours in the wrong order are refused even under a signed root."""
     entries = list(MADE.entries[0])
     entries[place], entries[place + 1] = entries[place + 1], entries[place]
     made = replace(MADE, entries=(tuple(entries), MADE.entries[1]))
@@ -107,8 +107,8 @@ def test_the_order_holds_between_pages_too(place: int) -> None:
         SMALL.board().publish(raw, SMALL.round)
 
 
-def test_the_same_heading_with_other_entries_is_another_end() -> None:
-    """Also when it is only longer; the same bytes again are not."""
+def test_the_same_heading_with_other_entries_is_another_outcome() -> None:
+    """A longer bulletin is another one too; the same bytes again are not."""
     board = shown()
     altered = bytearray(RAW)
     altered[-1] ^= 1
@@ -118,8 +118,8 @@ def test_the_same_heading_with_other_entries_is_another_end() -> None:
     assert board.publish(RAW, SMALL.round) == 1
 
 
-def test_nothing_is_seen_of_an_end_that_is_staged_only() -> None:
-    """Neither the log nor anybody who asks has it before it is shown."""
+def test_a_staged_bulletin_is_invisible() -> None:
+    """Neither the log nor any request has it before it is published."""
     board = SMALL.board()
     heading = board.stage(io.BytesIO(RAW), SMALL.round)
     assert len(board) == 1

@@ -32,19 +32,19 @@ TREE = Tree(bytes((n,)) for n in range(9))
 
 
 def checkpoint(size: int, *, tree: Tree = TREE) -> Note:
-    """Write the log's checkpoint over its first leaves."""
+    """Return the log's checkpoint over its first leaves."""
     text = LogCheckpoint("example.com/log", size, tree.root(size)).write()
     return Note(text).signed(LOG_KEY, LOG.sign)
 
 
 def sent(old: int, new: int) -> bytes:
-    """Write the submission from one size to another."""
+    """Return the submission from one size to another."""
     path = TREE.consistency(old, new) if old else []
     return Submission(old, tuple(path), checkpoint(new)).write()
 
 
 def test_the_examples_of_c2sp_read_and_verify() -> None:
-    """The note with a key verifies; the others read, and are written to the same bytes."""
+    """The note with a key verifies; the others decode and encode to the same bytes."""
     given_ = published("c2sp-examples.json")
     example = given_["signed_note"]
     key = NoteKey.read(example["vkey"])
@@ -68,7 +68,7 @@ def test_the_examples_of_c2sp_read_and_verify() -> None:
 
 
 def test_real_checkpoints_verify_under_their_keys() -> None:
-    """Logs and witnesses of others: every key that is of a known kind signed."""
+    """Notes of other logs and witnesses verify under every key of a supported type."""
     found = 0
     for one in published("real-checkpoints.json")["vectors"]:
         keys = []
@@ -87,7 +87,7 @@ def test_real_checkpoints_verify_under_their_keys() -> None:
 
 
 def test_a_recorded_trace_has_the_recorded_answers() -> None:
-    """What another witness answered; an unknown log is told by a status of its own today."""
+    """Answers match those of another witness, except the newer status for an unknown log."""
     trace = published("litewitness-trace.json")
     origin = trace["log_key_name_and_origin"]
     logs = {origin: NoteKey(origin, bytes.fromhex(trace["log_public_key"]))}
@@ -110,12 +110,12 @@ def test_a_recorded_trace_has_the_recorded_answers() -> None:
 
 
 def signed_text(point: LogCheckpoint) -> Note:
-    """Let the log sign whatever checkpoint."""
+    """Sign any checkpoint text with the log's key."""
     return Note(point.write()).signed(LOG_KEY, LOG.sign)
 
 
-def test_a_boards_note_is_of_its_own_log() -> None:
-    """A board that signs a checkpoint of another log shows two faces, or none of its own."""
+def test_a_boards_note_is_for_its_own_log() -> None:
+    """A note under the name of another log counts as not signed by the board."""
     key = board_note_key(LOG.public_raw.hex())
     for origin, good in ((key.name, True), ("example.com/log", False)):
         point = LogCheckpoint(origin, 3, TREE.root(3))
@@ -129,7 +129,7 @@ def test_a_boards_note_is_of_its_own_log() -> None:
 
 
 def test_a_witness_follows_a_log_that_grows() -> None:
-    """Growth is accepted; a fork, a shrunken log, a proof too many or too few are not."""
+    """Growth is accepted; a fork, a shrunken log, and missing or extra proofs are refused."""
     logs, last = {"example.com/log": LOG_KEY}, dict[str, LogCheckpoint]()
     for old, new in ((0, 3), (3, 3), (3, 8), (8, 9)):
         accepted = examine(sent(old, new), logs=logs, last=last)
@@ -168,7 +168,7 @@ def test_a_witness_follows_a_log_that_grows() -> None:
 
 
 def test_a_cosignature_is_bound_to_text_and_time() -> None:
-    """It verifies with its time; under another key, text or time it does not."""
+    """A cosignature verifies with its time; under another key, text or time it does not."""
     note = checkpoint(5).signed(WITNESS_KEY, WITNESS.sign, time=1_700_000_000)
     assert note.signers([LOG_KEY, WITNESS_KEY]) == {LOG_KEY: 0, WITNESS_KEY: 1_700_000_000}
     assert Note.read(note.write()) == note
@@ -194,8 +194,8 @@ def test_a_cosignature_is_bound_to_text_and_time() -> None:
         f"{LOG_KEY.name}+{LOG_KEY.id.hex()}+{base64.b64encode(bytes((9,)) + bytes(32)).decode()}",
     ],
 )
-def test_a_key_that_is_none_is_refused(text: str) -> None:
-    """The id has to be that of name and bytes."""
+def test_a_malformed_key_is_refused(text: str) -> None:
+    """The key id must match the name and the bytes."""
     with pytest.raises(Malformed):
         NoteKey.read(text)
 
@@ -206,7 +206,7 @@ GOOD = sent(3, 9)
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_any_submission_is_accepted_or_refused(data: st.DataObject) -> None:
-    """Good ones that were cut, grown and spliced, and any bytes; nothing falls over."""
+    """Valid submissions, cut, grown or spliced, and random bytes, raise nothing unexpected."""
     raw = bytearray(data.draw(st.one_of(st.just(GOOD), st.binary(max_size=300))))
     for _ in range(data.draw(st.integers(0, 3))):
         start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(raw))] * 2)))

@@ -1,4 +1,4 @@
-"""The nearness test by letter: the right bit for both, and letters that tell nothing else."""
+"""The nearness test by letter: both sides get the right bit, and letters reveal nothing else."""
 
 import math
 from typing import Any
@@ -24,7 +24,7 @@ DIGEST = bytes(32)
 
 
 def person(number: int, cell: Cell, candidates: list[int], *, seed: int = 0) -> Nearness:
-    """Somebody in a cell, with candidates by number."""
+    """Return a person in a cell, with numbered candidates."""
     return Nearness(
         Progress(cell=cell),
         address=bytes(15) + bytes((number,)),
@@ -36,7 +36,7 @@ def person(number: int, cell: Cell, candidates: list[int], *, seed: int = 0) -> 
 
 
 def test_both_learn_whether_they_are_near() -> None:
-    """Of everybody in a row each finds those at most one cell away, and both agree."""
+    """In a row of people each finds those at most one cell away, and both sides agree."""
     cells = [(n, n % 2) for n in range(6)]
     people = [person(n, cell, [m for m in range(6) if m != n]) for n, cell in enumerate(cells)]
     run_together(people)
@@ -47,7 +47,7 @@ def test_both_learn_whether_they_are_near() -> None:
 
 
 def test_which_cells_count_as_near() -> None:
-    """The middles are within nine tenths of the radius; a reply has room for all of them."""
+    """Cells are near if their centres lie within nine tenths of the radius."""
     assert len(offsets(600.0, side=120.0, axes=2)) == 69
     assert all(x * x + y * y <= 1.8**2 for x, y in AROUND)
     assert reply_size(600.0, side=120.0, axes=2) == 2 + 32 + 16 * 69
@@ -63,7 +63,7 @@ def test_which_cells_count_as_near() -> None:
 
 
 def test_terms_with_many_axes_stall_nobody() -> None:
-    """No more cells are looked at than a letter could name; 11^40 would take for ever."""
+    """The search stops at the number of cells a letter could name; 11^40 would never end."""
     for axes in (3, 8, 40):
         with pytest.raises(Misuse, match="make cells larger"):
             offsets(6.0, side=1.0, axes=axes)
@@ -86,13 +86,13 @@ def test_terms_with_many_axes_stall_nobody() -> None:
     ],
 )
 def test_a_place_without_a_cell_is_refused(place: Any, scale: Any, side: float) -> None:
-    """The terms are a stranger's; letters and tickets hold numbers of 32 bits."""
+    """Terms come from strangers, while letters and tickets hold numbers of 32 bits."""
     with pytest.raises(Refused):
         cell_of(place, scale=scale, side=side)
 
 
-def test_the_cells_around_the_last_one_are_numbers_too() -> None:
-    """Both at the upper and the lower end."""
+def test_cells_at_the_range_limits_have_valid_neighbours() -> None:
+    """This holds at the lower and at the upper limit."""
     ends = cell_of((2.0**31 - 8, -(2.0**31) + 8), scale=(), side=1.0)
     one = person(0, ends, [1])
     one._around = offsets(6.0, side=1.0, axes=2)
@@ -102,17 +102,17 @@ def test_the_cells_around_the_last_one_are_numbers_too() -> None:
 
 
 def test_blinds_commute_and_come_off() -> None:
-    """Two blinds give one point in either order, and each comes off."""
+    """Two blinds give the same point in either order, and each can be removed."""
     a, b, x = Blind(b"a"), Blind(b"b"), hash_to_point(b"here")
-    assert a.put(b.put(x)) == b.put(a.put(x)) != hash_to_point(b"there")
-    assert b.take_off(a.put(b.put(x))) == a.put(x)
-    assert len({a.put(x), b.put(x), x}) == 3
+    assert a.blind(b.blind(x)) == b.blind(a.blind(x)) != hash_to_point(b"there")
+    assert b.unblind(a.blind(b.blind(x))) == a.blind(x)
+    assert len({a.blind(x), b.blind(x), x}) == 3
     with pytest.raises(BadKey):
-        a.put(b"\xff" * 32)
+        a.blind(b"\xff" * 32)
 
 
 def letters(cells: tuple[Cell, Cell], seed: int) -> list[bytes]:
-    """Everything that two candidates write to each other before the words."""
+    """Return all letters between two candidates before the words."""
     one, other = person(0, cells[0], [1], seed=seed), person(1, cells[1], [0], seed=seed)
     written = []
     for _ in range(2):
@@ -152,21 +152,21 @@ def cut(content: bytes) -> list[bytes]:
 
 
 def test_every_place_explains_every_first_letter() -> None:
-    """For whatever place, some blind gives the same letter: it hides the place perfectly.
+    """For any place, some blind gives the same letter: the letter hides the place perfectly.
 
     Shown by the blind that does it: the one that takes the other place's point to this letter
     exists because the group has prime order; here with a known ratio between two points.
     """
     x = hash_to_point(b"place")
     ratio, own = Blind(b"ratio"), Blind(b"own")
-    other = ratio.put(x)
-    letter = own.put(other)  # a letter of somebody at `other` under the blind `own`
+    other = ratio.blind(x)
+    letter = own.blind(other)  # a letter of somebody at `other` under the blind `own`
     # Under the blind own * ratio, somebody at `x` writes the very same letter.
-    assert own.put(ratio.put(x)) == letter
+    assert own.blind(ratio.blind(x)) == letter
 
 
 def test_what_does_not_belong_here_is_dropped_and_counted() -> None:
-    """A wrong sender, size, step or point, a second or late letter: dropped, never fatal."""
+    """A wrong sender, size, step or point, or a repeated or late letter, is dropped."""
     one, other = person(0, (0, 0), [1]), person(1, (1, 0), [0])
     ((_, good),) = other.speak()
     bad = [
@@ -197,7 +197,7 @@ def test_what_does_not_belong_here_is_dropped_and_counted() -> None:
 
 
 def test_a_cheat_has_one_guess_per_letter() -> None:
-    """Somebody who asks from a cell of their choice learns that cell's bit, by one letter."""
+    """A cheat that asks from a chosen cell learns that cell's bit, with one letter per guess."""
     honest = person(0, (5, 5), [1])
     bits = []
     for cell in ((5, 6), (9, 9)):
@@ -212,7 +212,7 @@ def test_a_cheat_has_one_guess_per_letter() -> None:
 
 
 def test_nobody_appears_near_by_passing_letters_back() -> None:
-    """A cheat sends a person's own point and own reply back, alone or through a second cheat.
+    """A cheat returns a person's own point and reply, alone or through a second cheat.
 
     The person's reply to their own point has their own cell in it, blinded as their own cells are.
     """

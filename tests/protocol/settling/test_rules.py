@@ -1,4 +1,4 @@
-"""The rules of settling that decide who is paired, one by one, and which letters belong to it."""
+"""The rules of settling that decide who is paired, one by one, and which letters count."""
 
 import pytest
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ ONE, OTHER = SMALL.crowd(1)
 
 
 def talked() -> tuple[Settling, Settling]:
-    """Two who have asked and answered, and are about to write their tags."""
+    """Return two people who have asked and replied, and are about to write their tags."""
     one, other = pair()
     for _ in range(3):
         hand_over(one, other)
@@ -28,7 +28,7 @@ def talked() -> tuple[Settling, Settling]:
 
 
 def test_the_first_notice_of_a_person_counts() -> None:
-    """A second tag does not take the place of the first, for any reader."""
+    """A second tag does not replace the first, for any reader."""
     one, other = talked()
     hand_over(one, other)
     hand_over(other, one)
@@ -42,8 +42,8 @@ def test_the_first_notice_of_a_person_counts() -> None:
     assert (one.partner, other.partner) == (other.address, one.address)
 
 
-def test_the_first_notice_counts_also_if_it_is_for_nobody() -> None:
-    """Whoever tags nobody first is nobody's partner, whatever comes then."""
+def test_the_first_notice_counts_even_if_it_tags_nobody() -> None:
+    """A person whose first notice tags nobody is nobody's partner, whatever follows."""
     one, other = talked()
     (_, good), _ = (*other.speak(), None)
     for reader in (one, other):
@@ -57,7 +57,7 @@ def test_the_first_notice_counts_also_if_it_is_for_nobody() -> None:
 
 
 def test_a_letter_after_ones_tag_changes_nothing() -> None:
-    """Whom a pass is for is fixed by then."""
+    """By then it is fixed whom a pass is for."""
     one, other = pair()
     hand_over(one, other)
     ((_, late),) = other.speak()
@@ -68,8 +68,8 @@ def test_a_letter_after_ones_tag_changes_nothing() -> None:
     assert one.progress.heard == {}
 
 
-def test_who_is_held_by_nobody_tags_nobody() -> None:
-    """Asking alone is no reason to believe in a partner."""
+def test_a_person_without_a_holder_tags_nobody() -> None:
+    """Asking alone gives no partner."""
     one, other = pair()
     hand_over(one, other)
     hand_over(other, one)
@@ -83,7 +83,7 @@ def test_who_is_held_by_nobody_tags_nobody() -> None:
 
 @pytest.mark.parametrize("own", [True, False])
 def test_a_notice_stands_at_its_writers_address(*, own: bool) -> None:
-    """At another's it is none: not everybody who reads the writer's would see it."""
+    """A notice at another address does not count, since readers of the writer's would miss it."""
     keys, at = ONE.keys, (ONE if own else OTHER).keys.address
     text = encode_letter(SMALL.round, sender=keys, recipient=at, counter=0, body=b"\0\3")
     raw = Posting(SMALL.round.digest, at, text + bytes(SMALL.round.suite.overhead)).encode()
@@ -92,7 +92,7 @@ def test_a_notice_stands_at_its_writers_address(*, own: bool) -> None:
 
 
 def test_letters_of_settling_and_of_people_are_read_apart() -> None:
-    """Neither is shown among the others, and what is left alone may be read later."""
+    """Letters of settling and of people are kept apart, and unread ones may be read later."""
     bodies, postings, writer = (b"\0\0cell", b"hello"), list[bytes](), ONE
     for body in bodies:
         raw, writer = letters.write(writer, body, to=OTHER.keys.contact_raw, round_=SMALL.round)
@@ -104,7 +104,7 @@ def test_letters_of_settling_and_of_people_are_read_apart() -> None:
 
 
 def test_nobody_settles_with_themselves() -> None:
-    """A server may list a person, or somebody twice, or keys that are none."""
+    """A server may list the person, a duplicate, or invalid keys."""
     terms = replace(SMALL.round.terms, settle=SettleTerms(cell=1.0, asks=(1,)))
     round_ = type(SMALL.round)(terms, SMALL.round.document)
     contacts = (ONE.keys.contact_raw, OTHER.keys.contact_raw, OTHER.keys.contact_raw, bytes(64))

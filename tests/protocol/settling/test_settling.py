@@ -1,4 +1,4 @@
-"""Settling: one partner each, both know it, and the letters look the same whatever happens."""
+"""Settling: one partner each, known to both, and letters that look the same in every case."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ People = tuple[list[Settling], list[Settling]]
 
 
 def crowd(seed: int, *, askers: int = 60, others: int = 72, candidates: int = 5) -> People:
-    """People at random places with random candidates, two lists each."""
+    """Return people at random places with random candidates, two lists each."""
     rng = np.random.default_rng(seed)
     lists: list[list[list[int]]] = [[], []]
     for _ in range(askers):
@@ -41,26 +41,26 @@ def crowd(seed: int, *, askers: int = 60, others: int = 72, candidates: int = 5)
 
 
 class Person:
-    """Somebody who takes part by the rules; others override how they speak."""
+    """A person who follows the rules; subclasses override how they speak."""
 
     def __init__(self, inner: Settling) -> None:
         self.inner, self.address, self.lists = inner, inner.address, inner.lists
 
     @property
     def done(self) -> bool:
-        """As it is."""
+        """Do nothing."""
         return self.inner.done
 
     def speak(self) -> list[tuple[bytes, bytes]]:
-        """By the rules."""
+        """Speak by the rules."""
         return self.inner.speak()
 
     def receive(self, sender: bytes, body: bytes) -> object:
-        """By the rules."""
+        """Receive by the rules."""
         return self.inner.receive(sender, body)
 
     def notice(self, sender: bytes, body: bytes) -> object:
-        """By the rules."""
+        """Write the notice by the rules."""
         return self.inner.notice(sender, body)
 
 
@@ -74,7 +74,7 @@ class Faulty(Person):
         self.kept: list[tuple[bytes, bytes]] = []
 
     def speak(self) -> list[tuple[bytes, bytes]]:
-        """Write something else than the rules say."""
+        """Write a letter that breaks the rules."""
         index = self.inner.progress.step
         step, letters = STEPS[index], self.inner.speak()
         match self.fault:
@@ -121,7 +121,7 @@ FAULTS = (
 
 
 def check_beliefs(people: People, honest: set[bytes]) -> None:
-    """Honest people have a partner of the other side who, if honest, has them."""
+    """Check that each honest person's partner is on the other side and, if honest, agrees."""
     everybody = {one.address: one for side in people for one in side}
     taken = Counter[bytes]()
     for one in everybody.values():
@@ -137,8 +137,8 @@ def check_beliefs(people: People, honest: set[bytes]) -> None:
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, "all of these"])
-def test_nobody_has_two_partners_or_a_belief_of_their_own(fault: str) -> None:
-    """With 10 % who break the rules, whatever they do, honest people agree who is paired."""
+def test_honest_people_agree_on_their_one_partner(fault: str) -> None:
+    """This holds with 10 % of people who break the rules in any way."""
     askers, others = crowd(FAULTS.index(fault) if fault in FAULTS else 99)
     people = [*askers, *others]
     bad = set(np.random.default_rng(4).permutation(len(people))[: len(people) // 10].tolist())
@@ -155,7 +155,7 @@ def test_nobody_has_two_partners_or_a_belief_of_their_own(fault: str) -> None:
 
 
 def test_everybody_writes_the_same_at_every_step() -> None:
-    """How many letters one writes, to whom and how large, depends on the lists alone."""
+    """The number, recipients and sizes of a person's letters depend on the lists alone."""
     askers, others = crowd(1)
     for index, step in enumerate(STEPS):
         people = [*askers, *others]
@@ -183,7 +183,7 @@ def test_everybody_writes_the_same_at_every_step() -> None:
 
 
 def test_the_nearest_are_paired() -> None:
-    """With true places and enough steps the outcome is stable: no two would rather meet."""
+    """With true places and enough steps the pairing is stable: no two would rather be paired."""
     rng = np.random.default_rng(3)
     cells = tuple([(int(x), int(y)) for x, y in rng.integers(0, 2000, (40, 2))] for _ in range(2))
     everybody = [list(range(40))] * 40
@@ -197,13 +197,13 @@ def test_the_nearest_are_paired() -> None:
 
 
 def pair() -> tuple[Settling, Settling]:
-    """Two candidates of each other, alone."""
+    """Return two people who are each other's candidates."""
     (one,), (other,) = make_people([[[0]]], cells=([(0, 0)], [(3, 4)]), asks=(1,))
     return one, other
 
 
 def hand_over(sender: Settling, reader: Settling) -> list[tuple[bytes, bytes]]:
-    """Let one speak and the other hear."""
+    """Let one person speak and the other receive."""
     letters = sender.speak()
     for to, body in letters:
         if to == sender.address:
@@ -215,7 +215,7 @@ def hand_over(sender: Settling, reader: Settling) -> list[tuple[bytes, bytes]]:
 
 
 def test_what_does_not_belong_here_is_dropped_and_counted() -> None:
-    """A letter of the wrong size, step or sender changes nothing and is never fatal."""
+    """A letter of the wrong size, step or sender changes nothing and raises no error."""
     one, other = pair()
     ((_, good),) = other.speak()
     bad = {
@@ -240,7 +240,7 @@ def test_what_does_not_belong_here_is_dropped_and_counted() -> None:
 
 
 def test_a_candidate_who_moves_is_not_believed() -> None:
-    """A second place of the same candidate is dropped: the first one stands."""
+    """A second place from the same candidate is dropped: the first one stands."""
     one, other = pair()
     hand_over(other, one)
     hand_over(one, other)
@@ -252,7 +252,7 @@ def test_a_candidate_who_moves_is_not_believed() -> None:
 
 
 def test_a_tag_after_the_close_pairs_nobody() -> None:
-    """Whoever comes late with a tag is free, and both find that on the board."""
+    """A person with a late tag is free, and both sides see that on the board."""
     one, other = pair()
     for kind in (Kind.PLACES, Kind.ASK, Kind.ANSWER):
         assert STEPS[one.progress.step].kind is kind
@@ -267,7 +267,7 @@ def test_a_tag_after_the_close_pairs_nobody() -> None:
 
 
 def test_steps_wait_for_letters_but_not_for_the_silent() -> None:
-    """A step begins when all have written; a candidate who went silent is awaited once."""
+    """A step begins when all have written; a silent candidate is awaited once."""
     one, other = pair()
     assert one.ready()
     one.speak()
@@ -282,7 +282,7 @@ def test_steps_wait_for_letters_but_not_for_the_silent() -> None:
 
 
 def test_a_crash_changes_no_letter() -> None:
-    """Read back from its stored state at every step, a person writes the same letters."""
+    """Restored from its stored state at every step, a person writes the same letters."""
     askers, others = crowd(5, askers=12, others=12)
 
     def reborn(one: Settling) -> Settling:
@@ -315,7 +315,7 @@ def test_a_crash_changes_no_letter() -> None:
 
 
 def test_words_go_to_the_partner_alone() -> None:
-    """The exact place is in one letter of the last step, and the others are empty."""
+    """The exact place is in one letter of the last step; the other letters are empty."""
     askers, others = crowd(2, askers=10, others=10)
     people = {one.address: one for one in (*askers, *others)}
 
@@ -331,7 +331,7 @@ def test_words_go_to_the_partner_alone() -> None:
 
 
 def test_places_are_rounded_to_cells() -> None:
-    """A cell is a square of the side in the terms; the scale turns degrees into metres."""
+    """A cell is a square with the side in the terms; the scale converts degrees to metres."""
     assert cell_of((0.5, -0.5), scale=(), side=0.2) == (2, -3)
     assert cell_of((31.2, 121.4), scale=(1000.0, 500.0), side=100.0) == (312, 607)
 
@@ -340,12 +340,12 @@ def test_lists_must_fit_the_passes() -> None:
     """One list of candidates per pass."""
     with pytest.raises(Misuse, match="2 passes need as many lists, got 1"):
         Settling(Progress(cell=()), address=b"", asks=True, lists=[[]], secret=b"", steps=STEPS)
-    with pytest.raises(Misuse, match="sets of lists"):
+    with pytest.raises(Misuse, match="one set of lists per pass"):
         make_people([[]], cells=([], []), asks=ASKS)
 
 
 def drafted(task: dict[str, object], settle: dict[str, object], **rest: int) -> object:
-    """Read a draft of riders and drivers, or of neighbours."""
+    """Return a draft of riders and drivers, or of neighbours."""
     box = {"kind": "box", "lo": [0, 0], "hi": [1, 1]}
     mechanism = {"name": "bounded", "epsilon": 1.0, "domain": box}
     group = {"minimum": 50, "delta": 1e-3, "randomizer": mechanism}
@@ -354,8 +354,8 @@ def drafted(task: dict[str, object], settle: dict[str, object], **rest: int) -> 
     return read_draft({"round": "r", "task": task, "groups": groups, "settle": settle, **rest})
 
 
-def test_drafts_that_nobody_can_settle_by_are_refused() -> None:
-    """Each is told in one sentence what to change."""
+def test_drafts_without_valid_settling_are_refused() -> None:
+    """Each error says what to change."""
     pairs: dict[str, object] = {"name": "least-cost-matching", "candidates": 5}
     near: dict[str, object] = {"name": "neighbours", "radius": 0.1, "mutual": True}
     drafted(pairs, {"cell": 0.01})
@@ -376,7 +376,7 @@ def test_drafts_that_nobody_can_settle_by_are_refused() -> None:
 
 
 def test_bits_are_those_of_the_specification() -> None:
-    """The letters of two people, bit by bit."""
+    """The letters of two people match SPEC bit by bit."""
     one, other = pair()
 
     def said() -> Iterator[tuple[int, ...]]:

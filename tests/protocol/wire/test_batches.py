@@ -1,4 +1,4 @@
-"""A batch in many partitions has the items, the order and the counts of one in a single piece."""
+"""A batch in many partitions has the items, order and counts of a batch in one piece."""
 
 import hashlib
 from dataclasses import replace
@@ -24,7 +24,7 @@ CROWD = CASCADE.crowd(9)
 
 
 def through(*, secret: bytes) -> list[Batch]:
-    """Pass a crowd through both shufflers with one secret; what each releases."""
+    """Pass a crowd through both shufflers with one secret; return what each releases."""
     raw, batches = b"", []
     for hop in range(2):
         shuffler = CASCADE.shuffler(hop)
@@ -38,7 +38,7 @@ def through(*, secret: bytes) -> list[Batch]:
 
 
 def test_partitions_in_order_are_the_order_of_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many partitions give the bytes of one, cut; every partition begins with its bits."""
+    """Many partitions are the bytes of one, cut; every partition begins with its rank bits."""
     secret = RoundKey(b"k" * 32).secret
     whole = through(secret=secret)
     monkeypatch.setattr(manifests, "_BITS", 1)
@@ -54,13 +54,13 @@ def test_partitions_in_order_are_the_order_of_rank(monkeypatch: pytest.MonkeyPat
 
 
 def test_equal_items_in_different_partitions_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy that is handed on in another partition, or in another group, is found or stays."""
+    """A copy that is passed on in another partition or group is detected or stays there."""
     monkeypatch.setattr(manifests, "_BITS", 1)
     first = CASCADE.shuffler()
     CASCADE.upload(CROWD, first)
     batch = Batch.decode(released(first), CASCADE.round)
     parts = [[] for _ in range(2)]  # type: list[list[list[bytes]]]
-    for group, items in batch.listed():
+    for group, items in batch.items_by_partition():
         parts[group].append(items)
     parts[0][15] = [*parts[0][15], parts[0][0][0] if parts[0][0] else parts[0][1][0]]
     received = replace(batch.tallies[0], received=batch.tallies[0].received + 1)
@@ -79,7 +79,7 @@ ROW = RANK_SIZE + 4
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), bits=st.integers(0, 5))
 def test_sifting_and_gathering_is_what_one_loop_does(data: st.DataObject, bits: int) -> None:
-    """Any items, repeated, unopened and trapped, in any parts, against a plain loop."""
+    """Any items, repeated, unopened or traps, in any parts, give the result of a plain loop."""
     made = st.tuples(st.integers(0, 40), st.one_of(st.none(), st.integers(0, 12)))
     given_ = data.draw(st.lists(made, max_size=60))
     # One rank has one item: it is a hash of the item's id.
@@ -138,14 +138,14 @@ def test_half_to_all_of_a_partition_is_full() -> None:
 
 
 def test_pieces_of_a_large_crowd_grow_as_it_does() -> None:
-    """Each of so many parts deals a piece to each partition: one piece for 128 to 512 items."""
+    """Each part deals one piece per partition: one piece per 128 to 512 items."""
     for bits in range(20, 33):
         parts = 1 << bits_of(1 << bits, 16)
         assert 128 <= 2**bits / parts**2 <= 512
 
 
 def test_the_root_is_the_specs() -> None:
-    """SPEC section 7 by hand: a leaf is group, count and hash."""
+    """SPEC section 7, computed by hand: a leaf is group, count and hash."""
     parts = [[Part(2, b"a" * 32)], [Part(1, b"b" * 32)]]
     made = Manifest.compose(parts, (Tally(2), Tally(1)), digest=bytes(32), earlier=[b"e" * 32])
     leaves = [b"\0" + bytes((0, 0, 0, 2)) + b"a" * 32, b"\1" + bytes((0, 0, 0, 1)) + b"b" * 32]
@@ -153,8 +153,8 @@ def test_the_root_is_the_specs() -> None:
     assert made.hop == 1
 
 
-def test_a_manifest_of_another_hop_or_hand_is_refused() -> None:
-    """The place in the cascade and the signature count; a partition is as large as it may be."""
+def test_a_manifest_of_another_hop_or_signer_is_refused() -> None:
+    """The place in the cascade and the signature must match; a partition has a largest size."""
     round_, sign = CASCADE.round, CASCADE.roles.shufflers[0].signing.sign
     parts = [[Part(2, bytes(32))], [Part(1, bytes(32))]]
     made = Manifest.compose(parts, (Tally(2), Tally(1)), digest=round_.digest)
@@ -170,8 +170,8 @@ def test_a_manifest_of_another_hop_or_hand_is_refused() -> None:
         verify_manifest(large.sign(sign), round_, hop=0)
 
 
-def test_the_server_opens_no_other_partition_under_an_accepted_manifest() -> None:
-    """Its hash is checked again at every use, not only when the batch came."""
+def test_the_server_opens_only_partitions_of_the_accepted_manifest() -> None:
+    """The hash is checked at every use, not only on arrival."""
     small = SmallRound()
     raw = small.batch(small.crowd(2))
     server = small.server()
@@ -182,7 +182,7 @@ def test_the_server_opens_no_other_partition_under_an_accepted_manifest() -> Non
 
 
 def test_a_round_that_falls_short_leaves_no_batch() -> None:
-    """Too few after sifting: refused before anything is signed, and everything stays."""
+    """Too few items after sifting: refused before any signature, and everything stays."""
     shuffler = CASCADE.shuffler()
     junk = [ticket.upload[:52] + bytes(len(ticket.upload) - 52) for ticket in CROWD]
     for raw in junk:

@@ -1,4 +1,4 @@
-"""Any bytes at all: every decoder accepts or refuses, and never falls over."""
+"""Arbitrary bytes: every decoder accepts or refuses, without unexpected errors."""
 
 from collections.abc import Callable
 
@@ -53,7 +53,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
 @settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_decoders_refuse_or_accept(name: str, data: st.DataObject) -> None:
-    """Random bytes, and good ones that were cut, grown, spliced and flipped."""
+    """Random bytes, and valid ones that were cut, grown, spliced and flipped."""
     decode, good = DECODERS[name]
     raw = bytearray(data.draw(st.one_of(st.just(good), st.binary(max_size=2 * len(good)))))
     for _ in range(data.draw(st.integers(0, 3))):
@@ -66,7 +66,7 @@ def test_decoders_refuse_or_accept(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in DECODERS if name != "letter"])
-def test_the_good_ones_are_good(name: str) -> None:
-    """What the fuzz starts from decodes."""
+def test_the_valid_examples_decode(name: str) -> None:
+    """The starting points of the fuzz test are valid."""
     decode, good = DECODERS[name]
     decode(good)

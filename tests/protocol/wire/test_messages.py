@@ -1,4 +1,4 @@
-"""The records inside the seals: sizes, strictness, and letters that cannot be turned around."""
+"""The records inside the seals: sizes, strictness, and letters that cannot be redirected."""
 
 import contextlib
 
@@ -32,7 +32,7 @@ ALICE, BOB, CAROL = (KeyPairs(SMALL.suite, bytes([n]) * 32) for n in (1, 2, 3))
 
 
 def contact(keys: KeyPairs) -> Contact:
-    """Return somebody's public pair."""
+    """Return a person's public keys."""
     return Contact.decode(SMALL.suite, keys.contact_raw)
 
 
@@ -46,7 +46,7 @@ bounds = st.lists(
 def test_payloads_round_trip_in_the_fewest_bytes(
     bounds: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Every report within the bounds comes back; no coordinate has a spare byte."""
+    """Every report within the bounds round-trips; no coordinate has a spare byte."""
     low = [start for start, _ in bounds]
     high = [start + span for start, span in bounds]
     format_ = PayloadFormat(tuple(low), tuple(high))
@@ -65,7 +65,7 @@ def test_payloads_round_trip_in_the_fewest_bytes(
 def test_payloads_out_of_range_are_marked(
     bounds: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Any bytes decode to a mark: in range exactly if each offset is at most the span."""
+    """Any bytes decode; they are in range exactly if each offset is at most the span."""
     spans = [span for _, span in bounds]
     format_ = PayloadFormat(
         tuple(start for start, _ in bounds), tuple(start + span for start, span in bounds)
@@ -79,7 +79,7 @@ def test_payloads_out_of_range_are_marked(
     assert good.tolist() == [fits]
 
 
-def test_a_report_out_of_range_is_not_written() -> None:
+def test_a_report_out_of_range_is_not_encoded() -> None:
     """The client's own mistakes are errors too."""
     format_ = PayloadFormat((0, 0), (10, 10))
     for report in ((11, 0), (0, -1), (1,), (1, 2, 3)):
@@ -87,8 +87,8 @@ def test_a_report_out_of_range_is_not_written() -> None:
             format_.encode(report)
 
 
-def test_reports_are_read_in_bulk() -> None:
-    """A thousand opened reports become arrays at once; foreign versions and groups are marked."""
+def test_reports_are_decoded_in_bulk() -> None:
+    """A thousand reports become arrays at once; other versions and groups are marked."""
     payload = bytes(ROUND.terms.groups[0].payload_size)
     good = encode_report(ROUND, group=0, contact=ALICE.contact_raw, payload=payload, note=b"abc")
     rows = [good, b"\2" + good[1:], good[:1] + b"\1" + good[2:]] * 400
@@ -100,10 +100,10 @@ def test_reports_are_read_in_bulk() -> None:
 
 
 @pytest.mark.parametrize(("contact_size", "payload", "note"), [(63, 0, 0), (64, 1, 0), (64, 0, 1)])
-def test_a_report_of_another_size_is_not_written(
+def test_a_report_of_another_size_is_not_encoded(
     contact_size: int, payload: int, note: int
 ) -> None:
-    """Keys, payload and note each have the size of the terms."""
+    """Keys, payload and note each have the size in the terms."""
     size = ROUND.terms.groups[0].payload_size
     with pytest.raises(Misuse):
         encode_report(
@@ -129,14 +129,14 @@ ANSWERS = [
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_answers_round_trip_at_one_size(answer: Answer) -> None:
-    """Full or empty, an answer has the group's size and comes back equal."""
+    """Full or empty, an answer has the group's size and decodes to an equal one."""
     raw = encode_answer(answer, size=160)
     assert len(raw) == 160
     assert decode_answer(raw, ROUND) == answer
 
 
 def test_an_answer_that_does_not_fit_is_not_cut() -> None:
-    """Too long an answer is an error, as are numbers and partners at once."""
+    """An answer that is too long is an error, as are numbers and partners at once."""
     with pytest.raises(Misuse):
         encode_answer(Answer(tuple(map(float, range(20)))), size=128)
     with pytest.raises(Misuse):
@@ -148,7 +148,7 @@ def test_an_answer_that_does_not_fit_is_not_cut() -> None:
 def test_an_altered_answer_is_malformed_or_another_answer(
     answer: Answer, at: int, change: int
 ) -> None:
-    """No two byte strings decode to one answer, and nothing else than `Malformed` is raised."""
+    """No two byte strings decode to one answer, and `Malformed` is the only error."""
     raw = bytearray(encode_answer(answer, size=160))
     raw[at] ^= change
     with contextlib.suppress(Malformed):
@@ -156,12 +156,12 @@ def test_an_altered_answer_is_malformed_or_another_answer(
 
 
 def letter(body: bytes = b"at the corner") -> bytes:
-    """Let Alice write to Bob."""
+    """Return a letter from Alice to Bob."""
     return encode_letter(ROUND, sender=ALICE, recipient=BOB.address, counter=7, body=body)
 
 
 def test_letters_round_trip_at_one_size() -> None:
-    """Short or long, a letter has one size, and its reader knows who wrote it."""
+    """Short or long, a letter has one size, and its reader learns the sender."""
     longest = b"x" * ROUND.terms.letter_size
     assert len(letter(b"")) == len(letter(longest))
     read = decode_letter(letter(), ROUND, recipient=BOB.address)
@@ -171,20 +171,20 @@ def test_letters_round_trip_at_one_size() -> None:
 
 
 def test_a_letter_cannot_be_readdressed() -> None:
-    """Bob cannot pass Alice's letter on as one to Carol: the paper's form allows it."""
+    """Bob cannot pass Alice's letter on to Carol; the paper's form would allow it."""
     with pytest.raises(BadSignature):
         decode_letter(letter(), ROUND, recipient=CAROL.address)
 
 
-def test_a_letter_does_not_live_in_another_round() -> None:
-    """The same bytes in another round are a bad signature."""
+def test_a_letter_is_invalid_in_another_round() -> None:
+    """The same bytes in another round have a bad signature."""
     other = SmallRound(name="morning", note_size=3).round
     with pytest.raises(BadSignature):
         decode_letter(letter(), other, recipient=BOB.address)
 
 
 def test_a_letter_cannot_be_adopted() -> None:
-    """Putting one's own keys over somebody's letter breaks it; small-order keys are refused."""
+    """Replacing the sender's keys breaks a letter; small-order keys are refused."""
     raw = letter()
     adopted = raw[:1] + CAROL.contact_raw + raw[65:]
     with pytest.raises(BadSignature):
@@ -206,7 +206,7 @@ def test_any_altered_letter_is_refused(at: int, bit: int) -> None:
 
 
 def test_a_task_of_other_values_is_refused_before_a_round_opens() -> None:
-    """Terms of a task of one number per person on places in the plane are not drafted."""
+    """Terms of a task on single numbers with a mechanism on the plane are not drafted."""
     line, plane = (Box(lo=(0.0,) * d, hi=(1.0,) * d) for d in (1, 2))
     made = [MinkowskiResponse(domain=box, epsilon=1.0, radius=0.5) for box in (line, plane)]
     assert least_sizes(Standing(), made[:1], suite=SMALL.suite)

@@ -1,4 +1,4 @@
-"""Receipts: one signature for a commit, a path for each, and nothing about the others."""
+"""Receipts: one signature per commit, a path for each upload, and nothing about the others."""
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,7 @@ KEYS = KeyPairs(CLASSICAL, b"s" * 32)
 
 
 def bodies(count: int) -> list[bytes]:
-    """Write what so many receipts are for."""
+    """Return the bodies for this many receipts."""
     names = [number.to_bytes(16, "big") for number in range(count)]
     return [Receipt(b"d" * 32, name, name * 2).body() for name in names]
 
@@ -22,7 +22,7 @@ def bodies(count: int) -> list[bytes]:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 40) | st.sampled_from([127, 128, 1000, MOST]))
 def test_each_receipt_holds_for_its_own_bytes(count: int) -> None:
-    """One signature is made; every receipt leads to it, and no other body does."""
+    """One signature is made; each receipt verifies for its body and no other."""
     signed: list[bytes] = []
 
     def sign(message: bytes) -> bytes:
@@ -42,7 +42,7 @@ def test_each_receipt_holds_for_its_own_bytes(count: int) -> None:
 
 
 def test_one_body_twice_in_a_commit_is_one_leaf() -> None:
-    """A person who sends twice at once gets two receipts that hold."""
+    """A person who sends twice at once gets two valid receipts."""
     issued = issue_receipts(bodies(2) * 2, KEYS.signing.sign, entropy=system())
     assert issued[:2] == issued[2:]
     for raw in issued:
@@ -50,7 +50,7 @@ def test_one_body_twice_in_a_commit_is_one_leaf() -> None:
 
 
 def test_a_place_says_nothing_about_the_order_or_the_number() -> None:
-    """Alone or among many, early or late: every bit of the place is even, and nothing repeats.
+    """Alone or among many, early or late: every bit of the place is uniform, and none repeats.
 
     600 places of ten bits with p = 1/2: each count lies from 225 to 375, but for 1e-9 each.
     """
@@ -66,7 +66,7 @@ def test_a_place_says_nothing_about_the_order_or_the_number() -> None:
 
 
 def test_the_order_of_a_commit_is_that_of_the_hashes() -> None:
-    """Whoever comes first, the same bodies have the same places."""
+    """The same bodies have the same places in any order of arrival."""
     given = bodies(8)
     once = dict(
         zip(given, issue_receipts(given, KEYS.signing.sign, entropy=seeded(3)), strict=True)
@@ -76,7 +76,7 @@ def test_the_order_of_a_commit_is_that_of_the_hashes() -> None:
 
 
 def test_a_commit_has_one_to_1024_receipts() -> None:
-    """Neither nothing nor more than the path can tell apart."""
+    """An empty commit, or more bodies than the path can distinguish, is refused."""
     for count in (0, MOST + 1):
         with pytest.raises(Misuse, match="1 to 1024"):
             issue_receipts(bodies(count), KEYS.signing.sign, entropy=system())

@@ -1,4 +1,4 @@
-"""Rows in the order of their bytes, against sorting them one by one."""
+"""Sorting rows by their bytes, against sorting them one by one."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ ROWS = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(ROWS, st.integers(0, 3))
 def test_rows_are_in_the_order_of_their_bytes(pairs: list[tuple[bytes, bytes]], seed: int) -> None:
-    """Equal rows stay as they are, and the first of them is the one that differs."""
+    """Equal rows keep their order, and the first of them is marked as new."""
     raws = [head + tail.ljust(8, b"\0") for head, tail in pairs]
     raws += [one.tobytes() for one in np.random.default_rng(seed).integers(0, 2**63, (seed, 2))]
     rows = np.frombuffer(b"".join(raws), np.uint8).reshape(-1, 16)
@@ -28,7 +28,7 @@ def test_rows_are_in_the_order_of_their_bytes(pairs: list[tuple[bytes, bytes]], 
 
 
 def test_columns_of_a_table_are_ordered() -> None:
-    """Rows need not lie side by side in memory."""
+    """Rows need not be contiguous in memory."""
     table = np.random.default_rng(1).integers(0, 256, (1000, 40), dtype=np.uint8)
     order, is_new = in_order(table[:, 8:24])
     raws = [row.tobytes() for row in table[:, 8:24]]

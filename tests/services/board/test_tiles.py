@@ -65,7 +65,7 @@ class Shown:
     @property
     def leaves(self) -> list[bytes]:
         """Return every leaf of the log."""
-        heading = self.service.look(lambda log: log.heading(self.small.round.digest))
+        heading = self.service.read_snapshot(lambda log: log.heading(self.small.round.digest))
         terms = TERMS_LEAF + self.small.round.digest
         return [terms, ROUND_LEAF + heading, *(LETTER_LEAF + one for one in self.letters)]
 
@@ -148,8 +148,8 @@ def test_tlog_scales_follows_our_board(shown: Shown) -> None:
         reader.get_inclusion_proof(place, point.size).check(leaf_hash(leaf), point.root_hash)
     for old in (1, 256, 300, 512, LETTERS):
         grown = reader.get_consistency_proof(old, point.size)
-        grown.check(shown.service.look(lambda log: log.root(old)), point.root_hash)  # noqa: B023
-        path = shown.service.look(lambda log: log.consistency(old))  # noqa: B023
+        grown.check(shown.service.read_snapshot(lambda log: log.root(old)), point.root_hash)  # noqa: B023
+        path = shown.service.read_snapshot(lambda log: log.consistency(old))  # noqa: B023
         assert grown.node_hashes == path
 
 

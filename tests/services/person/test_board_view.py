@@ -235,7 +235,7 @@ def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
 
     session = scene.session()
     session._peers = Silent()  # type: ignore[assignment]
-    with pytest.raises(Refused, match="where"):
+    with pytest.raises(Refused, match="the place of your letter"):
         asyncio.run(session.write(b"hello", to=scene.tickets[1].keys.contact_raw))
 
 

@@ -14,7 +14,7 @@ from coatcheck.services.documents import NUMBERS
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.relay import RelayService
 from coatcheck.services.settings import RelaySettings
-from coatcheck.services.web.client import BULK, Answered, check_apart, origin_of
+from coatcheck.services.web.client import BULK, HttpAnswer, check_apart, origin_of
 from support.relay_scene import BOARD, Relayed, Scene, run
 
 
@@ -122,18 +122,18 @@ class Answering(Relayed):
         self.reply = reply
         self.until: str | None = None
 
-    async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> Answered:
+    async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> HttpAnswer:
         """Answer as the relay, or as the board behind it."""
         if method == "GET":
             found = await super().exchange(method, url, body, **more)
             told = {} if self.until is None else {UNTIL: self.until}
-            return Answered(found.status, {**found.headers, **told}, found.body)
+            return HttpAnswer(found.status, {**found.headers, **told}, found.body)
         self.asked.append(url)
         assert len(self.asked) < 50, "it asks for ever"
         opened = self.scene.board.gateway.open(body)
         text = self.reply(Request.decode(opened.text).path).encode()
         size = message_size(len(text), overhead=opened.overhead)
-        return Answered(200, {}, opened.answer(text.ljust(size, b"\0")))
+        return HttpAnswer(200, {}, opened.answer(text.ljust(size, b"\0")))
 
 
 @pytest.mark.parametrize("until", ["-1", str(1 << 64), "9" * 5000, "1_000", "\u0663", " 1", ""])

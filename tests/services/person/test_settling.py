@@ -250,9 +250,9 @@ def test_terms_without_settling_are_told(local: Cluster) -> None:
         async with HttpClient() as peers:
             sessions = await gathered(local, url, peers)
             bulletin = await sessions[0].bulletin(patience=PATIENCE)
-            with pytest.raises(Refused, match="nothing of settling"):
+            with pytest.raises(Refused, match="have no `settle`"):
                 begin(sessions[0].ticket, (0.1, 0.2), round_=bulletin.round, now=0.0)
-            with pytest.raises(Refused, match="nothing of settling"):
+            with pytest.raises(Refused, match="have no `settle`"):
                 await settled(sessions[0])
             answer = client.collect(sessions[0].ticket, bulletin)
             assert answer.second == ()

@@ -97,7 +97,7 @@ def test_a_hidden_notice_is_not_awaited_for_ever(local: Cluster) -> None:
             sessions = await opened(local, "hidden", peers)
             first = sessions[0]
             await first._load_terms()
-            mine, shown = first.ticket.keys.address, first.feed.to
+            mine, shown = first.ticket.keys.address, first.letter_source.to
 
             def hiding(addresses: Sequence[bytes], *, since: int) -> list[bytes]:
                 found = shown(addresses, since=since)
@@ -106,7 +106,7 @@ def test_a_hidden_notice_is_not_awaited_for_ever(local: Cluster) -> None:
             def is_notice(raw: bytes) -> bool:
                 return read_notice(raw, first.round) is not None
 
-            first.feed.to = hiding  # type: ignore[method-assign, assignment] # the board lies
+            first.letter_source.to = hiding  # type: ignore[method-assign, assignment] # the board lies
             await first.collect(patience=PATIENCE)
             others = asyncio.gather(*map(settled, sessions[1:]))
             with pytest.raises(Unavailable, match="does not show it"):

@@ -164,10 +164,10 @@ def test_an_upload_that_was_not_taken_is_reported_so(first: Exception, tmp_path:
     session = Session("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
     session.prepare(made.invitations[0], (0.5, 0.5), ledger=None)
     if not isinstance(first, NotTaken):
-        assert not asyncio.run(session.hand_in(made.round, token=str(first))).receipt
+        assert not asyncio.run(session.upload(made.round, token=str(first))).receipt
         return
     with pytest.raises(Refused, match="closed"):
-        asyncio.run(session.hand_in(made.round, token=str(first)))
+        asyncio.run(session.upload(made.round, token=str(first)))
 
 
 def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> None:

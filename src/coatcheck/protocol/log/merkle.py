@@ -1,9 +1,10 @@
-"""Merkle trees (RFC 9162, section 2.1): roots, proofs and their checks, and trees kept in tiles.
+"""Merkle trees (RFC 9162, section 2.1): roots, proofs and their checks, and tiled trees.
 
 A publisher builds a `Tree`, or a `TiledTree` in an ordered key-value store; a reader needs only
 `check_inclusion` and `check_consistency` and trusts nobody. Tiles (C2SP tlog-tiles) hold 256
 hashes or entries and never change once full, so that caches and static files can serve them, and
-readers can make proofs from them. Knows hashes, nothing of what is hashed. SPEC sections 9 and 18.
+readers can make proofs from them. This file knows nothing about the content of leaves. SPEC
+sections 9 and 18.
 """
 
 import hashlib
@@ -55,7 +56,7 @@ def root_over(hashes: Sequence[bytes]) -> bytes:
 
 
 class Prover(ABC):
-    """A tree whose complete subtrees are known: what it can prove."""
+    """A tree with the roots of its complete subtrees, and the proofs that they allow."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -149,10 +150,10 @@ def check_inclusion(
     """Raise unless the path leads from the leaf to the root (RFC 9162, 2.1.3)."""
     steps = list(path)
     try:
-        good = 0 <= place < size and _climb(leaf_hash(leaf), place, size, steps) == root
+        is_valid = 0 <= place < size and _climb(leaf_hash(leaf), place, size, steps) == root
     except IndexError:  # the path is too short
-        good = False
-    if not good or steps:
+        is_valid = False
+    if not is_valid or steps:
         raise Equivocation("the entry is not under the signed root: do not rely on it")
 
 
@@ -173,10 +174,10 @@ def check_consistency(
     steps = list(path)
     try:
         roots = _roots(old, new, steps, old_root) if old else (EMPTY, new_root)
-        good = old <= new and roots == (old_root, new_root)
+        is_valid = old <= new and roots == (old_root, new_root)
     except IndexError:  # the path is too short
-        good = False
-    if not good or steps:
+        is_valid = False
+    if not is_valid or steps:
         raise Equivocation(
             "the board's log does not continue the log that it showed before: keep both checkpoints"
             " as the proof"
@@ -258,7 +259,7 @@ class TileName:
 
     @property
     def end(self) -> int:
-        """The place after its last one."""
+        """The place after its last hash or entry."""
         return self.start + self.width
 
     def is_in(self, size: int) -> bool:
@@ -274,8 +275,8 @@ def write_entries(entries: Iterable[bytes]) -> bytes:
 class KeyValueStore(Protocol):
     """An ordered map of bytes, in which a board keeps everything that it shows.
 
-    `MemoryKeyValueStore` is for simulations and tests; `services/board/store.py` has the one in a
-    database. A board holds nothing besides, so its memory does not grow with what it shows.
+    `MemoryKeyValueStore` is for simulations and tests; `services/board/store.py` has one in a
+    database. A board holds nothing else, so its memory does not grow with its content.
     """
 
     def get(self, key: bytes) -> bytes | None:
@@ -386,7 +387,7 @@ class TiledTree(Prover):
         level, place, node = 0, self._size, leaf_hash(leaf)
         self._size += 1
         while True:
-            tile = self._last(level, place)
+            tile = self._unfilled_tile(level, place)
             tile += node
             if len(tile) < _FULL:
                 return self._size - 1
@@ -403,7 +404,7 @@ class TiledTree(Prover):
                 self._store.put(self._key(level, number), bytes(tile))
 
     def tile(self, level: int, number: int) -> bytes:
-        """Return the hashes of a tile, as many as there are."""
+        """Return the hashes that a tile has so far."""
         if level in self._open and number == (self._size >> (_BITS * level)) // WIDTH:
             return bytes(self._open[level])
         return self._store.get(self._key(level, number)) or b""
@@ -424,11 +425,11 @@ class TiledTree(Prover):
                 self._cache.put(key, levels)
         return levels[above][(first % WIDTH) >> above]
 
-    def _last(self, level: int, place: int) -> bytearray:
-        """Return the tile of a level that is being filled."""
+    def _unfilled_tile(self, level: int, place: int) -> bytearray:
+        """Return the tile of a level that is not full yet."""
         if level not in self._open:
-            begun = self._store.get(self._key(level, place // WIDTH)) if place % WIDTH else b""
-            self._open[level] = bytearray((begun or b"")[: place % WIDTH * HASH_SIZE])
+            stored = self._store.get(self._key(level, place // WIDTH)) if place % WIDTH else b""
+            self._open[level] = bytearray((stored or b"")[: place % WIDTH * HASH_SIZE])
         return self._open[level]
 
     def _key(self, level: int, number: int) -> bytes:

@@ -1,10 +1,10 @@
-"""Signed notes (C2SP): checkpoints as any transparency log writes them, and a witness's decision.
+"""Signed notes (C2SP): checkpoints in the format of transparency logs, and a witness's decision.
 
-A note is a text with signatures under it. A witness cosigns a checkpoint after `examine` has found
-that the log only grew (C2SP tlog-witness); it knows logs by their keys and the last checkpoint of
-each, neither what a log shows nor its readers. Its caller stores the new checkpoint before the
-cosignature leaves (S18.11). Knows keys that check; the caller passes a function that signs. SPEC
-section 18.
+A note is a text with signatures under it. A witness cosigns a checkpoint after `examine` has proved
+that the log only grew (C2SP tlog-witness). It has the key and the last checkpoint of each log, and
+knows neither what a log shows nor its readers. Its caller stores the new checkpoint before the
+cosignature leaves (S18.11). This file verifies with public keys; the caller passes a function that
+signs. SPEC section 18.
 """
 
 import base64
@@ -160,7 +160,7 @@ class LogCheckpoint:
 
 @dataclass(frozen=True)
 class Submission:
-    """What a log sends to a witness: the old size, the proof, and the signed checkpoint."""
+    """A log's request to a witness: the old size, the proof, and the signed checkpoint."""
 
     old: int
     path: tuple[bytes, ...]
@@ -273,30 +273,32 @@ def examine(
 
     The order of the checks is that of C2SP, which decides the answer to the log.
     """
-    sent = Submission.read(raw)
-    point = LogCheckpoint.read(sent.note.text)
+    submission = Submission.read(raw)
+    point = LogCheckpoint.read(submission.note.text)
     key = logs.get(point.origin)
     if key is None:
         raise Unknown("this witness does not follow this log: ask its operator")
-    signed = sent.note.only(key)
+    signed = submission.note.only(key)
     if signed is None:
         raise BadSignature("the log's key has not signed this checkpoint")
-    if sent.old > point.size:
-        raise Malformed("the old size is larger than the new one")
+    if submission.old > point.size:
+        raise Malformed(
+            f"the old size, {submission.old}, is larger than that of the checkpoint, {point.size}"
+        )
     before = last.get(point.origin, LogCheckpoint(point.origin, 0, EMPTY))
-    if sent.old != before.size:
+    if submission.old != before.size:
         raise Behind(before.size)
-    if not sent.old and sent.path:
+    if not submission.old and submission.path:
         raise Equivocation("the proof before the first checkpoint must be empty")
     if not point.size and point.root != EMPTY:
         raise Equivocation("this is not the root of a log without leaves")
-    if sent.old == point.size and not sent.path and point.root != before.root:
+    if submission.old == point.size and not submission.path and point.root != before.root:
         raise Forked(before.size)
     check_consistency(
         old=before.size,
         old_root=before.root,
         new=point.size,
         new_root=point.root,
-        path=sent.path,
+        path=submission.path,
     )
     return Accepted(point, signed)

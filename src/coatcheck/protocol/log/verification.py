@@ -1,8 +1,7 @@
 """Verification of boards and batches with public keys only, for people and monitors.
 
-A reader follows the board's checkpoints; a log that does not continue the one before leaves the
-reader with two signatures as proof. What is verified has a type that only this file makes. SPEC
-section 9.
+A reader follows the board's checkpoints; if a log does not continue the one before, the reader
+holds two signatures as proof. Verified data has types that only this file makes. SPEC section 9.
 """
 
 from collections.abc import Sequence
@@ -67,7 +66,7 @@ def follow(
 ) -> VerifiedCheckpoint:
     """Check a new checkpoint under the board's key, in hex, and against the one seen before.
 
-    Two people compare what they saw in the same way: from the one's checkpoint to the other's.
+    Two people compare the logs that they saw in the same way: `before` is then the other's.
     """
     point = Checkpoint.decode(raw)
     check_signed(point, board)
@@ -107,8 +106,8 @@ def follow_watched(
 ) -> VerifiedCheckpoint:
     """Check a checkpoint that is a note: the board signed it, and enough witnesses cosigned it.
 
-    `witnesses` has the keys of each, several while they change. A reader with the cosignature of
-    one honest witness sees the log that this witness has seen grow, even at the first request.
+    `witnesses` has the keys of each witness, several during a rotation. With the cosignature of one
+    honest witness, even the first request gets the log that this witness has seen grow.
     """
     note, key = Note.read(raw), board_note_key(board)
     point = LogCheckpoint.read(note.text)

@@ -1,7 +1,7 @@
 """A person's side of settling: the rules, driven from the ticket with letters and notices.
 
-Joins the state machine with keys and postings; the caller sends and fetches these. The caller
-stores the ticket that `speak` leaves before it posts the outbox (S15.26). SPEC section 15.
+`Candidates` connects the state machine with keys and postings; its caller sends and fetches the
+postings, and stores the ticket after `speak`, before it posts the outbox (S15.26). SPEC section 15.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from coatcheck.protocol.wire.messages import Answer, Partner
 
 
 def settle_terms(round_: Round) -> SettleTerms:
-    """Return what the terms say of settling, or refuse."""
+    """Return the terms of settling; refuse a round without them."""
     settling = round_.terms.settle
     if settling is UNSET:
         raise Refused("the terms of this round have no `settle`: take part without settling")
@@ -30,7 +30,7 @@ def settle_terms(round_: Round) -> SettleTerms:
 
 
 def begin(ticket: Ticket, place: Sequence[float], *, round_: Round, now: float) -> Ticket:
-    """Begin to settle from a place, or go on from the ticket."""
+    """Begin to settle from a place, or continue from the ticket."""
     if ticket.settling is not None:
         return ticket
     scale: Any = round_.terms.task.params.get("scale", ())
@@ -55,12 +55,12 @@ def _radius(round_: Round) -> float:
 
 
 class Candidates:
-    """One person's side of settling, with the ticket as it stands.
+    """One person's side of settling, with the current ticket.
 
     Attributes:
         ticket: the caller stores it after every change.
-        machine: the rules with what the person knows.
-        refused: how many postings to the person were no valid letters, by reason.
+        machine: the state machine of the rules.
+        refused: the number of invalid letters to the person, by reason.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class Candidates:
         self._contacts: dict[bytes, bytes] = {}
         passes = (answer.partners, answer.second)[: len(asks)]
         lists = [self._addresses(partners, own) for partners in passes]
-        few = min(range(len(sizes)), key=sizes.__getitem__)
+        smaller_group = min(range(len(sizes)), key=sizes.__getitem__)
         secret = prf(ticket.seed, b"secret", round_.digest)
         self.machine: Settling | Nearness
         if asks:
             self.machine = Settling(
                 ticket.settling,
                 address=own,
-                asks=ticket.group == few,
+                asks=ticket.group == smaller_group,
                 lists=lists,
                 secret=secret,
                 steps=schedule(asks),
@@ -118,12 +118,12 @@ class Candidates:
 
     @property
     def partners(self) -> tuple[bytes, ...]:
-        """The contacts of the partner, or of all who are near, as far as it is certain."""
+        """The contacts of the partner, or of all candidates who are near, once it is certain."""
         return tuple(self._contacts[name] for name in self.machine.partners)
 
     @property
     def words(self) -> dict[bytes, bytes]:
-        """What the partners wrote at the last step, by contact, as far as it has arrived."""
+        """The partners' words at the last step, by contact, if they have arrived."""
         written = self.machine.progress.words
         texts = {
             self._contacts[name]: written.get(name.hex(), b"") for name in self.machine.partners
@@ -147,11 +147,11 @@ class Candidates:
         return outbox
 
     def stamped(self, posting: bytes) -> bytes:
-        """Return a posting of the outbox as it is sent, after its recipient's contact (S9.31)."""
+        """Return a posting of the outbox with its recipient's contact before it (S9.31)."""
         return self._contacts.get(posting[RECIPIENT], self._keys.contact_raw) + posting
 
     def hear(self, postings: Iterable[bytes], *, read: int) -> None:
-        """Take in postings to these addresses, in the order of the board; `read` is their end."""
+        """Pass postings to the machine, in the order of the board; `read` is their end."""
         sealed = []
         for raw in postings:
             notice = letters.read_notice(raw, self._round)

@@ -1,10 +1,10 @@
 """Nearness: candidates find out by letters whether they are near each other, and nothing else.
 
-Each person learns whether their cell is among the cells around the other's. Points of P-256, known
-by their x alone, are blinded twice, so that a letter shows neither a place nor a guess that could
-be checked offline; a person who cheats gets one guess per letter. A reply names its cells by hashes
-for one asker and one answerer, so that nobody can pass on a person's own letters and so appear
-near. `Nearness` has the same interface as `rules.Settling`. The group's order is prime and every
+Each person learns whether their cell is among the cells around the other's. Points of P-256, each
+given by its x alone, are blinded twice, so that a letter shows neither a place nor a guess that
+could be checked offline; a person who cheats gets one guess per letter. A reply names its cells by
+hashes for one asker and one answerer, so that nobody can appear near by passing on a person's own
+letters. `Nearness` has the same interface as `rules.Settling`. The group's order is prime and every
 accepted encoding is on the curve, so nothing of small order gets in
 (docs/decisions/0011-blinding-on-p256.md). SPEC section 16.
 """
@@ -54,20 +54,20 @@ def hash_to_point(text: bytes) -> bytes:
 
 
 class Blind:
-    """A secret factor: equal texts under equal factors give equal points, nothing more."""
+    """A secret factor for points: equal points stay equal, and nothing else can be seen."""
 
     def __init__(self, secret: bytes) -> None:
         number = int.from_bytes(hashlib.sha512(secret).digest(), "big") % (_ORDER - 1) + 1
         self._key = ec.derive_private_key(number, ec.SECP256R1())
-        self._back = ec.derive_private_key(pow(number, -1, _ORDER), ec.SECP256R1())
+        self._inverse = ec.derive_private_key(pow(number, -1, _ORDER), ec.SECP256R1())
 
-    def put(self, x: bytes) -> bytes:
+    def blind(self, x: bytes) -> bytes:
         """Multiply a point."""
         return self._key.exchange(ec.ECDH(), _point(x))
 
-    def take_off(self, x: bytes) -> bytes:
-        """Undo `put`."""
-        return self._back.exchange(ec.ECDH(), _point(x))
+    def unblind(self, x: bytes) -> bytes:
+        """Undo `blind`."""
+        return self._inverse.exchange(ec.ECDH(), _point(x))
 
 
 STEPS: Final = (Step(Kind.BLIND, 0), Step(Kind.REPLY, 0), Step(Kind.WORDS, 0))
@@ -150,7 +150,9 @@ class Nearness:
         """Return whether the next step may begin: all have written, or it is late."""
         before = self.progress.step - 1
         return (
-            late or before < 0 or all(name.hex() in self._heard[before] for name in self.lists[0])
+            late
+            or before < 0
+            or all(name.hex() in self._received[before] for name in self.lists[0])
         )
 
     def speak(self, words: bytes = b"") -> list[tuple[bytes, bytes]]:
@@ -159,26 +161,26 @@ class Nearness:
         self.progress.step += 1
         head, near = bytes((MARK, index)), self.near if index == 2 else ()
         if index == 0:
-            body = self._first.put(self._hashed(self.progress.cell))
+            body = self._first.blind(self._hashed(self.progress.cell))
             return [(name, head + body) for name in self.lists[0]]
         if index == 1:
             return [(name, head + self._reply(name)) for name in self.lists[0]]
         return [(name, head + (words if name in near else b"")) for name in self.lists[0]]
 
     def _reply(self, name: bytes) -> bytes:
-        """Blind a candidate's point, or a random one if it is missing; name the own cells."""
+        """Blind a candidate's point, or a random one if it is missing; append the cell names."""
         point = self.progress.points.get(name.hex())
-        back = self._second.put(point or hash_to_point(prf(self._secret, b"nobody", name)))
-        return back + b"".join(
-            sorted(self._cell_name(name, self.address, point) for point in self._set)
+        blinded = self._second.blind(point or hash_to_point(prf(self._secret, b"nobody", name)))
+        return blinded + b"".join(
+            sorted(self._cell_name(name, self.address, point) for point in self._blinded_cells)
         )
 
     @cached_property
-    def _set(self) -> list[bytes]:
+    def _blinded_cells(self) -> list[bytes]:
         """The blinded cells around the person's."""
         own = self.progress.cell
         cells = (tuple(a + b for a, b in zip(own, o, strict=True)) for o in self._around)
-        return [self._second.put(self._hashed(cell)) for cell in cells]
+        return [self._second.blind(self._hashed(cell)) for cell in cells]
 
     def _cell_name(self, asker: bytes, answerer: bytes, point: bytes) -> bytes:
         """Name a blinded cell in the reply of one person to one other."""
@@ -192,7 +194,7 @@ class Nearness:
         )
 
     @property
-    def _heard(self) -> tuple[dict[str, bytes], ...]:
+    def _received(self) -> tuple[dict[str, bytes], ...]:
         return self.progress.points, self.progress.replies, self.progress.words
 
     def receive(self, sender: bytes, body: bytes) -> bool:
@@ -201,7 +203,7 @@ class Nearness:
         if reason:
             self.progress.dropped[reason] = self.progress.dropped.get(reason, 0) + 1
             return False
-        self._heard[body[1]][sender.hex()] = body[2:]
+        self._received[body[1]][sender.hex()] = body[2:]
         return True
 
     def _wrong(self, sender: bytes, body: bytes) -> str:
@@ -213,7 +215,7 @@ class Nearness:
         return self._stale(sender, body[1], body[2:]) if body[1] < len(STEPS) else "step"
 
     def _stale(self, sender: bytes, index: int, content: bytes) -> str:
-        if sender.hex() in self._heard[index]:
+        if sender.hex() in self._received[index]:
             return "repeated"
         if self.steps[index].kind is Kind.WORDS:
             return ""
@@ -230,7 +232,7 @@ class Nearness:
 
     @property
     def partners(self) -> tuple[bytes, ...]:
-        """The candidates who are near, as far as it is known."""
+        """The candidates who are near, as far as their replies have arrived."""
         return self.near
 
     @property
@@ -244,7 +246,7 @@ class Nearness:
         if not reply:
             return False
         if name not in self._tested:
-            own = self._cell_name(self.address, name, self._first.take_off(reply[:POINT_SIZE]))
+            own = self._cell_name(self.address, name, self._first.unblind(reply[:POINT_SIZE]))
             names = (reply[at : at + NAME_SIZE] for at in range(POINT_SIZE, len(reply), NAME_SIZE))
             self._tested[name] = own in names
         return self._tested[name]

@@ -1,10 +1,10 @@
-"""Settling: the steps, the letters and the decisions by which candidates agree who meets whom.
+"""Rules of settling: the steps, letters and decisions by which candidates agree who meets whom.
 
-One person's side is a plain state machine over lists of candidates (`Settling`): it says what to
-write at each step, takes in what candidates wrote, and decides. It knows the person's rounded
-place and the candidates' letters; keys, seals and the board are elsewhere. Everybody writes the
-same number of letters of one size at every step, so that letters show nobody the outcome. What a
-ticket keeps is `Progress`. SPEC section 15.
+One person's side is a plain state machine over lists of candidates (`Settling`): it returns the
+letters of each step, takes in the candidates' letters, and decides. It has the person's rounded
+place; keys, seals and the board are elsewhere. Everybody writes the same number of letters of one
+size at every step, so that letters show nobody the outcome. The ticket stores `Progress`. SPEC
+section 15.
 """
 
 import hmac
@@ -17,14 +17,14 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from coatcheck.errors import SHAPELESS, Misuse, Refused
+from coatcheck.errors import UNTRUSTED_DATA_ERRORS, Misuse, Refused
 
 MARK: Final = 0
 """The first byte of the body of every letter of settling; no text begins with it."""
 HALF: Final = 16
 TAG_SIZE: Final = 16
 HERE, YOURS, WOULD = 1, 2, 4
-"""What a letter says: "I am free and here"; "I ask you", or "I hold you"; "I would take you"."""
+"""Flags of a letter: "I am free and here"; "I ask you", or "I hold you"; "I would take you"."""
 _HEAD: Final = struct.Struct(">BBB")
 _LABEL: Final = b"coatcheck/v1/settle/"
 
@@ -35,7 +35,7 @@ Cell = tuple[Annotated[int, Meta(ge=-(2**31), lt=2**31)], ...]
 
 
 class Kind(Enum):
-    """What people write at a step."""
+    """The kind of a step: what people write at it."""
 
     PLACES = "places"
     ASK = "ask"
@@ -75,7 +75,7 @@ class Word(Struct, frozen=True, array_like=True):
     """The newest letter of a candidate: its step, and what it says."""
 
     step: Small
-    said: Small
+    flags: Small
     half: bytes
     cell: Cell
 
@@ -89,7 +89,7 @@ class Notice(Struct, frozen=True, array_like=True):
 
 
 class Progress(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The state of settling: all that a ticket keeps of it.
+    """The state of settling that a ticket stores.
 
     Attributes:
         cell: the person's rounded place.
@@ -140,16 +140,16 @@ def cell_of(place: Sequence[float], *, scale: Sequence[float], side: float) -> C
     factors = scale or (1.0,) * len(place)
     try:
         numbers = [float(x * f // side) for x, f in zip(place, factors, strict=True)]
-    except SHAPELESS as error:
+    except UNTRUSTED_DATA_ERRORS as error:
         raise Refused(f"the terms give this place no cell: {error}; do not settle here") from None
     if not all(-_LAST <= number <= _LAST for number in numbers):
         raise Refused("the cells of this round are too small for this place: do not settle here")
     return tuple(int(number) for number in numbers)
 
 
-def write_word(index: int, said: int, *, half: bytes, cell: Cell) -> bytes:
+def write_word(index: int, flags: int, *, half: bytes, cell: Cell) -> bytes:
     """Write the body of a letter for a step."""
-    return _HEAD.pack(MARK, index, said) + half + struct.pack(f">{len(cell)}i", *cell)
+    return _HEAD.pack(MARK, index, flags) + half + struct.pack(f">{len(cell)}i", *cell)
 
 
 def read_word(body: bytes) -> Word:
@@ -159,7 +159,7 @@ def read_word(body: bytes) -> Word:
 
 
 def word_size(axes: int) -> int:
-    """Return the bytes of such a body for places with `axes` axes."""
+    """Return the bytes of the body of a letter, for places with `axes` axes."""
     return _HEAD.size + HALF + 4 * axes
 
 
@@ -238,7 +238,7 @@ class Settling:
         )
 
     def speak(self, words: bytes = b"") -> list[tuple[bytes, bytes]]:
-        """Write the letters of the next step and go on: recipients and bodies.
+        """Advance one step; return the recipients and bodies of its letters.
 
         A letter to one's own address is a public notice. `words` go to the partner at the end.
         """
@@ -267,12 +267,12 @@ class Settling:
         cell = self.progress.cell
         if dummy:
             return write_word(index, 0, half=bytes(HALF), cell=(0,) * len(cell))
-        said = HERE
+        flags = HERE
         if name == chosen:
-            said |= YOURS
+            flags |= YOURS
         if self.steps[index].kind is Kind.ANSWER and (chosen is None or self._nearer(name, chosen)):
-            said |= WOULD
-        return write_word(index, said, half=self._half(name), cell=cell)
+            flags |= WOULD
+        return write_word(index, flags, half=self._half(name), cell=cell)
 
     # -- reading
 
@@ -316,7 +316,7 @@ class Settling:
             return "repeated" if index == last.step else "late"
         word = read_word(body)
         moved = (last.half, last.cell) != (word.half, word.cell)
-        return "changed" if moved and last.said & word.said & HERE else ""
+        return "changed" if moved and last.flags & word.flags & HERE else ""
 
     def notice(self, sender: bytes, body: bytes) -> bool:
         """Take in a public notice, in the order of the board; the first of each step counts."""
@@ -349,7 +349,7 @@ class Settling:
 
     @property
     def partners(self) -> tuple[bytes, ...]:
-        """The partner, or nobody."""
+        """The partner, once it is certain; empty before."""
         return () if self.partner is None else (self.partner,)
 
     @property
@@ -380,9 +380,9 @@ class Settling:
         return chosen
 
     def _choice(self, turn: int) -> bytes | None:
-        """Choose a candidate to ask, or to hold among those who ask, by the newest letters."""
+        """Choose the candidate to ask, or the asking candidate to hold, by the newest letters."""
         free = [name for name in self.lists[turn] if self._free(name)]
-        choosers = [name for name in free if self._said(name, YOURS)]
+        choosers = [name for name in free if self._has_flag(name, YOURS)]
         if not self.asks:
             return self._nearest(choosers)
         return self._nearest(choosers or [name for name in free if self._open(name)])
@@ -390,7 +390,7 @@ class Settling:
     def _tag(self, turn: int) -> bytes:
         """Fix the choice of this pass, and return the tag that only the chosen one can read."""
         chosen = self._choice(turn) if self.partner is None else None
-        if self.asks and chosen is not None and not self._said(chosen, YOURS):
+        if self.asks and chosen is not None and not self._has_flag(chosen, YOURS):
             chosen = None
         key = self._pair_key(chosen) if chosen is not None else None
         self.progress.chosen.append(chosen if chosen is not None and key is not None else b"")
@@ -401,22 +401,22 @@ class Settling:
     def _word(self, name: bytes) -> Word | None:
         return self.progress.heard.get(name.hex())
 
-    def _said(self, name: bytes, what: int) -> bool:
+    def _has_flag(self, name: bytes, flag: int) -> bool:
         word = self._word(name)
-        return word is not None and bool(word.said & what)
+        return word is not None and bool(word.flags & flag)
 
     def _open(self, name: bytes) -> bool:
-        """Return whether a candidate would take the person, or has not said."""
+        """Return whether a candidate would take the person, or has not answered yet."""
         word = self._word(name)
         if word is None:
             return False
-        return self.steps[word.step].kind is Kind.PLACES or bool(word.said & WOULD)
+        return self.steps[word.step].kind is Kind.PLACES or bool(word.flags & WOULD)
 
     def _free(self, name: bytes) -> bool:
-        return self._said(name, HERE) and self._missed(name, self.progress.step) < _SILENCES
+        return self._has_flag(name, HERE) and self._missed(name, self.progress.step) < _SILENCES
 
     def _missed(self, name: bytes, until: int) -> int:
-        """Count the letters that are missing from a candidate since the newest one, to a step."""
+        """Count the letters before a step that a candidate has not sent since the newest one."""
         turn, word = self._turn_of[name], self._word(name)
         newest = -1 if word is None else word.step
         return sum(

@@ -28,7 +28,9 @@ PART: Final = 1 << _BITS
 _MOST: Final = 2 * PART
 """The most items of one partition; by chance none ever has as many."""
 _MANY: Final = 20
+"""The exponent of the number of items above which partitions grow (S7.16)."""
 _BYTES: Final = 26
+"""The exponent of the most bytes to which they grow."""
 
 
 class Part(NamedTuple):
@@ -59,7 +61,7 @@ class Place(NamedTuple):
 
 
 def capacity_of_part(count: int, size: int) -> int:
-    """Return the most items that a part of `count` items of a size holds on average (S7.16).
+    """Return the most items that a part holds on average, for `count` items of a size (S7.16).
 
     Beyond 2^20 items it grows with the root of their number, so that the pieces that incoming parts
     give to outgoing ones grow with the crowd; but not beyond 2^26 bytes.
@@ -70,7 +72,7 @@ def capacity_of_part(count: int, size: int) -> int:
 def bits_of(received: int, size: int) -> int:
     """Return how many leading bits of the rank are a partition's number (S7.17).
 
-    It depends on the count and the size of an item alone, which are public: nobody chooses it.
+    It depends only on the number of items and their size. Both are public: nobody can choose it.
     """
     return max(0, _bits(received) - _bits(capacity_of_part(received, size)))
 
@@ -88,7 +90,7 @@ def _bits(count: int) -> int:
 
 @dataclass(frozen=True)
 class Manifest(Signed):
-    """What a shuffler signs of a batch: each group's tally and partitions, and the earlier roots.
+    """The signed part of a batch: each group's tally and partitions, and the earlier roots.
 
     It has no ids, times or lengths (S7.23).
 
@@ -112,7 +114,7 @@ class Manifest(Signed):
         digest: bytes,
         earlier: Sequence[bytes] = (),
     ) -> "Manifest":
-        """Make the manifest after those with the earlier roots, still to be signed."""
+        """Make the next manifest after those with the earlier roots; its caller signs it."""
         listed = tuple(tuple(group) for group in parts)
         return cls(digest, len(earlier), tuple(tallies), tuple(earlier), listed)
 
@@ -149,7 +151,7 @@ class Manifest(Signed):
 
     @classmethod
     def begin(cls, raw: bytes, round_: Round) -> tuple["Manifest", int]:
-        """Read the manifest at the beginning of bytes, and where it ends; see `decode`."""
+        """Read the manifest at the beginning of bytes; return it and its length (see `decode`)."""
         hop, count, digest = _HEAD.unpack(raw)
         groups = len(round_.terms.groups)
         if digest != round_.digest:
@@ -188,7 +190,7 @@ class Manifest(Signed):
 
 @dataclass(frozen=True)
 class Batch:
-    """A manifest with all its partitions, as files and small rounds have them."""
+    """A manifest with all its partitions, as in files and in small rounds."""
 
     manifest: Manifest
     parts: tuple[bytes, ...]
@@ -202,7 +204,7 @@ class Batch:
         digest: bytes,
         earlier: Sequence[bytes] = (),
     ) -> "Batch":
-        """Make the batch of the items of each partition of each group, still to be signed."""
+        """Make the batch from the items of each partition of each group; its caller signs it."""
         joined = [[b"".join(items) for items in group] for group in parts]
         listed = [
             [
@@ -224,10 +226,10 @@ class Batch:
         """The roots of all batches of the cascade so far."""
         return self.manifest.roots
 
-    def listed(self) -> Iterator[tuple[int, list[bytes]]]:
+    def items_by_partition(self) -> Iterator[tuple[int, list[bytes]]]:
         """Yield the items of each partition, with its group."""
-        named = [(n, part) for n, group in enumerate(self.manifest.parts) for part in group]
-        for (group, part), raw in zip(named, self.parts, strict=True):
+        numbered = [(n, part) for n, group in enumerate(self.manifest.parts) for part in group]
+        for (group, part), raw in zip(numbered, self.parts, strict=True):
             size = len(raw) // max(1, part.items)
             yield group, [raw[n * size : (n + 1) * size] for n in range(part.items)]
 
@@ -235,7 +237,7 @@ class Batch:
     def items(self) -> tuple[tuple[bytes, ...], ...]:
         """The items of each group in their order."""
         groups: list[list[bytes]] = [[] for _ in self.manifest.parts]
-        for group, items in self.listed():
+        for group, items in self.items_by_partition():
             groups[group] += items
         return tuple(tuple(group) for group in groups)
 
@@ -268,7 +270,7 @@ _SEALED: Final = 2**31 - 1  # the most bytes that a file is sealed with
 
 
 def sizes_of(round_: Round) -> list[int]:
-    """Return a person's bytes in each group: their items in the first batch, or their entry."""
+    """Return the bytes per person in each group: in the first batch or the bulletin, if more."""
     hops = len(round_.terms.shufflers)
     return [
         max(hops * round_.item_size(group, 1), round_.entry_size(group))

@@ -1,8 +1,8 @@
 """Byte layouts of the board: bulletins with their headings, postings, and checkpoints.
 
 A bulletin has one sealed answer per address, a posting one sealed letter; a checkpoint is the
-board's signature over all that it ever showed. Everything here can be read without a key, and
-this file opens no seal. SPEC sections 8 and 9.
+board's signature over everything that it ever showed. Everything here can be read without a key,
+and this file opens no seal. SPEC sections 8 and 9.
 """
 
 from bisect import bisect_left
@@ -30,11 +30,11 @@ ABANDONED: Final = 3
 SERVER: Final = 255
 """The signer of an outcome is the hop of a shuffler, or this."""
 _HEAD: Final = Layout("bulletin", ">BBBBBBxx32s")
-_END: Final = b"coatcheck/v1/end\0"
+_SHUFFLER_LABEL: Final = b"coatcheck/v1/end\0"
 _POSTING: Final = Layout("posting", ">Bxxx32s16s")
 _CHECKPOINT: Final = Layout("checkpoint", ">BxxxQ32s")
 RECIPIENT: Final = slice(_POSTING.size - ADDRESS_SIZE, _POSTING.size)
-"""The bytes of a posting that have the recipient's address."""
+"""The bytes of a posting with the recipient's address."""
 CHECKPOINT_SIZE: Final = _CHECKPOINT.size + SIGNATURE_SIZE
 
 
@@ -49,7 +49,7 @@ class Heading(Signed):
         root: the root of the entries.
         outcome: answered, refused or abandoned.
         reason: one of those in `outcomes`.
-        signer: who says and signs it: `SERVER`, or the hop of a shuffler.
+        signer: the role that signs it: `SERVER`, or the hop of a shuffler.
     """
 
     label = b"coatcheck/v1/bulletin\0"
@@ -64,7 +64,7 @@ class Heading(Signed):
     @property
     def context(self) -> bytes:
         """A shuffler signs under another label than the server."""
-        return self.label if self.signer == SERVER else _END
+        return self.label if self.signer == SERVER else _SHUFFLER_LABEL
 
     def body(self) -> bytes:
         """Write everything but the signature."""
@@ -77,7 +77,7 @@ class Heading(Signed):
         """Read a heading that ends where `raw` ends; its signature is not checked yet."""
         outcome, reason, signer, groups, hops, digest = _HEAD.unpack(raw)
         if outcome not in {ANSWERED, REFUSED, ABANDONED}:
-            raise Malformed("this bulletin has another version")
+            raise Malformed(f"the outcome of a bulletin must be 1, 2 or 3, got {outcome}")
         if len(raw) != heading_size(groups, hops):
             raise Malformed("the length of this bulletin does not match its counts")
         end = _HEAD.size + groups * TALLY_SIZE
@@ -139,8 +139,8 @@ class Bulletin:
         """Find the place of an address within its group."""
         entries = self.entries[group]
         place = bisect_left(entries, address)
-        is_there = place < len(entries) and entries[place][:ADDRESS_SIZE] == address
-        return place if is_there else None
+        matches = place < len(entries) and entries[place][:ADDRESS_SIZE] == address
+        return place if matches else None
 
     def signed(self, sign: Callable[[bytes], bytes]) -> "Bulletin":
         """Return the bulletin with a signed heading."""

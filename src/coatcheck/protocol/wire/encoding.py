@@ -1,4 +1,4 @@
-"""What all byte layouts share: heads of records, signed records, strict JSON, and order of rows.
+"""Shared parts of all byte layouts: record heads, signed records, strict JSON, sorted rows.
 
 A record has a head of fixed size, and perhaps a signature at the end. Knows neither keys nor what
 a record is about. SPEC sections 2 and 7.
@@ -71,7 +71,7 @@ class Signed:
         return self.label
 
     def signed_part(self) -> bytes:
-        """The signed bytes."""
+        """Return the signed bytes."""
         return self.context + self.body()
 
     def encode(self) -> bytes:
@@ -103,7 +103,7 @@ def read_document(raw: bytes, kind: type[_T], what: str, *, error: type[Error] =
 
 
 def _decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
-    """Return the decoder of a type; under a lock, since two threads that make one crash Python."""
+    """Return the decoder of a type; a lock, because two threads that make one crash Python."""
     with _DECODERS_LOCK:
         if kind not in _decoders:
             _decoders[kind] = msgspec.json.Decoder(kind)
@@ -122,8 +122,8 @@ _Rows = NDArray[np.uint8]
 def in_order(rows: _Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Sort rows of 16 bytes: return their places in order, and which differ from the one before.
 
-    Equal rows stay in their order. There are millions, so one sort of numbers does it: the leading
-    bits of a row, with its place behind them. Rows with equal leading bits are compared in whole.
+    Equal rows stay in their order. Because there are millions, this sorts one number per row: its
+    leading bits, followed by its place. Only rows with equal leading bits are compared in full.
     """
     words, count = np.ascontiguousarray(rows).view(">u8").astype(np.uint64), len(rows)
     width = np.uint64(count.bit_length())  # of a place
@@ -135,10 +135,10 @@ def in_order(rows: _Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     alike = np.flatnonzero(packed[1:] == packed[:-1])
     if len(alike):
         at = np.union1d(alike, alike + 1)
-        some = order[at]
-        some = some[np.lexsort((some, words[some, 1], words[some, 0]))]
-        order[at] = some
-        is_new[at[1:]] = (words[some[1:]] != words[some[:-1]]).any(axis=1)
+        tied = order[at]
+        tied = tied[np.lexsort((tied, words[tied, 1], words[tied, 0]))]
+        order[at] = tied
+        is_new[at[1:]] = (words[tied[1:]] != words[tied[:-1]]).any(axis=1)
     return order, is_new
 
 

@@ -36,7 +36,7 @@ COUNTER_LIMIT: Final = 2**53 - 1
 
 @dataclass(frozen=True)
 class PayloadFormat:
-    """How a randomizer's report is written: each coordinate as an offset in the fewest bytes.
+    """The encoding of a randomizer's report: each coordinate as an offset in the fewest bytes.
 
     Coordinate j of a report, an integer from low[j] to high[j], is written as report[j] - low[j],
     unsigned and big-endian, in the least number of bytes that holds high[j] - low[j].
@@ -77,24 +77,24 @@ class PayloadFormat:
     def decode(self, payloads: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Read payloads (n, size) at once: the reports (n, w), and which of them are in range."""
         reports = np.empty((len(payloads), len(self.low)), dtype=np.int64)
-        good = np.ones(len(payloads), dtype=np.bool_)
+        in_range = np.ones(len(payloads), dtype=np.bool_)
         start = 0
         for j, width in enumerate(self.widths):
             offset = np.zeros(len(payloads), dtype=np.int64)
             for column in range(start, start + width):
                 offset = (offset << 8) | payloads[:, column]
             start += width
-            good &= (offset >= 0) & (offset <= self.high[j] - self.low[j])
+            in_range &= (offset >= 0) & (offset <= self.high[j] - self.low[j])
             reports[:, j] = offset + self.low[j]
-        return reports, good
+        return reports, in_range
 
 
 def encode_report(
     round_: Round, *, group: int, contact: bytes, payload: bytes, note: bytes
 ) -> bytes:
     """Write a report: version, group, one-time keys, payload, note."""
-    of = round_.terms.groups[group]
-    sizes = {"contact": round_.suite.contact_size, "payload": of.payload_size, "note": of.note_size}
+    terms, contact_size = round_.terms.groups[group], round_.suite.contact_size
+    sizes = {"contact": contact_size, "payload": terms.payload_size, "note": terms.note_size}
     for (name, size), part in zip(sizes.items(), (contact, payload, note), strict=True):
         if len(part) != size:
             raise Misuse(f"a {name} of this group has {size} bytes, this one has {len(part)}")
@@ -117,8 +117,8 @@ class ReportTable:
         rows = np.frombuffer(b"".join(plaintexts), dtype=np.uint8).reshape(-1, size)
         keys = REPORT_HEAD + round_.suite.contact_size
         note = size - round_.terms.groups[group].note_size
-        good = (rows[:, 0] == VERSION) & (rows[:, 1] == group)
-        return cls(good, rows[:, REPORT_HEAD:keys], rows[:, keys:note], rows[:, note:])
+        well_formed = (rows[:, 0] == VERSION) & (rows[:, 1] == group)
+        return cls(well_formed, rows[:, REPORT_HEAD:keys], rows[:, keys:note], rows[:, note:])
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Partner:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a person gets: their own values and values for everybody, or partners, or nothing.
+    """A person's answer: their own values and values for everybody, or partners, or nothing.
 
     Attributes:
         partners: the people whom the answer names; with candidates, those of the first pass.
@@ -161,14 +161,14 @@ def decode_answer(raw: bytes, round_: Round) -> Answer:
     """Read an answer strictly: version, counts, and zeros to the end."""
     kind, count, shared = _ANSWER.unpack(raw)
     if kind not in {VALUES, PARTNERS, LOCATED}:
-        raise Malformed("this answer has another version")
+        raise Malformed(f"the kind of an answer must be 1, 2 or 3, got {kind}")
     if kind == VALUES:
         end = ANSWER_HEAD + 8 * (count + shared)
         _check_padding(raw, end)
         numbers = struct.unpack_from(f">{count + shared}d", raw, ANSWER_HEAD)
         return Answer(numbers[:count], numbers[count:])
     if shared > count or not count:
-        raise Malformed("this answer has another version")
+        raise Malformed("this answer names no partners, or more second partners than partners")
     partners = []
     end = ANSWER_HEAD
     for _ in range(count):
@@ -192,7 +192,7 @@ def _check_padding(raw: bytes, end: int) -> None:
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter as its reader gets it: sender, number among the sender's letters, and text."""
+    """An opened letter: its sender, its number among the sender's letters, and its text."""
 
     sender: Contact
     counter: int

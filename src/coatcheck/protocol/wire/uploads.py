@@ -1,7 +1,7 @@
 """Byte layouts between a person and a shuffler, the tallies of a batch, and traps.
 
 A trap is random bytes under the layers of the shufflers up to one of them, sent beside the report
-in random order. That shuffler has its commitment from the person directly. A shuffler that drops
+in random order. The person sends its commitment directly to that shuffler. A shuffler that drops
 or replaces reports loses traps as often, and the count shows it; the theorem and its proof are in
 docs/explanation/a-crowd-that-is-counted.md.
 
@@ -35,13 +35,13 @@ def commitment(trap: bytes, *, digest: bytes, group: int, hop: int) -> bytes:
 
 
 def committing(*, digest: bytes, group: int, hop: int) -> Callable[[bytes], bytes]:
-    """Return a function that makes commitments of a group and hop and hashes their head once."""
+    """Return a function that makes commitments of a group and hop; it hashes their head once."""
     head = hashlib.sha256(_LABEL + bytes((hop, group)) + digest)
 
     def commit(trap: bytes) -> bytes:
-        hashed = head.copy()
-        hashed.update(trap)
-        return hashed.digest()
+        trap_hash = head.copy()
+        trap_hash.update(trap)
+        return trap_hash.digest()
 
     return commit
 
@@ -95,19 +95,19 @@ REASONS: Final = (
 
 @dataclass(frozen=True)
 class Tally:
-    """How many reports of a group arrived, and how many were dropped, by reason."""
+    """The number of reports of a group that arrived, and of those dropped, by reason."""
 
     received: int
     dropped: tuple[int, ...] = field(default=(0,) * len(REASONS))
 
     @property
     def kept(self) -> int:
-        """How many are left."""
+        """The number of reports that are left."""
         return self.received - sum(self.dropped)
 
     @property
     def traps(self) -> int:
-        """How many were traps."""
+        """The number of dropped traps."""
         return self.dropped[REASONS.index("trap")]
 
     def drop(self, reason: str, count: int = 1) -> "Tally":
@@ -138,7 +138,7 @@ def decode_tallies(raw: bytes, groups: int) -> tuple[Tally, ...]:
 
 
 class Upload(Struct, frozen=True):
-    """What a client sends to the first shuffler.
+    """The message of a client to the first shuffler.
 
     Attributes:
         token: the hash of the token that came with it, if admission needs one.
@@ -172,7 +172,7 @@ class Upload(Struct, frozen=True):
                 f"uploads of this group have {round_.upload_sizes[group]} bytes,"
                 f" this one has {len(raw)}"
             )
-        # The round's own bytes object, not a copy per upload, so that comparing digests is fast.
+        # The round's own bytes object instead of a copy per upload makes comparisons fast.
         return cls(group, round_.digest, upload, raw[UPLOAD_HEAD:])
 
     def items(self, round_: Round) -> dict[bytes, bytes]:
@@ -189,7 +189,7 @@ def items_of(upload: bytes, body: bytes, round_: Round) -> dict[bytes, bytes]:
 
 
 class Registration(Struct, frozen=True):
-    """What a client sends to a later shuffler, before the upload.
+    """The message of a client to a later shuffler, before the upload.
 
     Attributes:
         commitment: the hash by which the shuffler recognizes the trap.

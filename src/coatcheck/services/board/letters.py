@@ -1,8 +1,8 @@
-"""Letters on the board: who may post them, and the pages in which they are returned.
+"""Letters on the board: posting by partners only, and pages for readers.
 
-A letter comes after its recipient's contact, which only partners know. The bulletin shows
-addresses to everybody, so without this a stranger could use up the letters that an address may get.
-The board checks the contact and forgets it: it neither shows nor stores it.
+A person posts a letter with its recipient's contact before it, which only partners know. The
+bulletin shows addresses to everybody, so without this check a stranger could use up an address's
+limit of letters. The board neither shows nor stores the contact.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ def stamped_size(round_: Round) -> int:
 
 
 def letters_in(raw: bytes, round_: Round) -> list[bytes]:
-    """Return the letters of a request; reject all of them if one is not from a partner."""
+    """Return the letters of a request; reject all of them if one lacks its recipient's contact."""
     size = stamped_size(round_)
     pieces = [raw[at : at + size] for at in range(0, max(1, len(raw)), size)]
     return [_checked(piece, round_) for piece in pieces]
@@ -87,7 +87,7 @@ async def post(service: LetterService, digest: Digest, wire: Wire) -> Posted:
     scope, receive, _ = wire
     raw = await read_body(scope, receive, limit=AT_ONCE * stamped_size(round_))
     if service.clock.now() >= round_.terms.expires + service.settings.letters_for:
-        raise Problem("closed", "this round takes letters no longer")
+        raise Problem("closed", "this round no longer takes letters")
     letters = letters_in(raw, round_)
     places = await asyncio.gather(*(service.show(round_, "letter", raw) for raw in letters))
     return Posted(places[0])
@@ -129,7 +129,7 @@ async def own_letters(
     return Reply(b"".join(raw for _, raw in letters[:most]), headers)
 
 
-MAIL: Final = (
+LETTER_ROUTES: Final = (
     Route(
         *("GET", f"{ROUND}/letters/{{address}}", own_letters),
         sends=(

@@ -1,10 +1,10 @@
-"""What the board proves about its log: checkpoints, proofs, tiles and witness cosignatures.
+"""Routes of the board's log: checkpoints, proofs, tiles and witness cosignatures.
 
 The checkpoint is the board's signature over everything that it has shown. Proofs show that the log
-has something, and that it only grew (SPEC section 9). Tiles serve the log as any transparency log
-does; they never change, so that caches may keep them. `Watched` submits every new checkpoint to the
-witnesses of the settings; a witness that does not answer delays only people who demand it (section
-18).
+contains an entry, and that it only grew (SPEC section 9). Tiles serve the log in the format of
+transparency logs; they never change, so that caches may keep them. `CosignedCheckpoint` submits
+every new checkpoint to the witnesses of the settings; a witness that does not answer delays only
+people who demand it (section 18).
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class LogService(Protocol):
     seen: Seen
     keyring: Keyring
     leadership: Leadership
-    watched: "Watched"
+    watched: "CosignedCheckpoint"
 
     async def find_round(self, digest: str) -> Round:
         """Return a round by its digest in hex."""
@@ -122,7 +122,7 @@ Level = Annotated[str, Meta(description="A level from 0 on, or `entries`.", max_
 Place = Annotated[
     str, Meta(description="`x001/x234/067`, or `067.p/WIDTH` for a partial one.", max_length=40)
 ]
-_KEPT: Final = {"cache-control": "public, max-age=31536000, immutable"}
+_IMMUTABLE: Final = {"cache-control": "public, max-age=31536000, immutable"}
 
 
 async def tile(service: LogService, level: Level, place: Place) -> Reply:
@@ -138,8 +138,8 @@ async def tile(service: LogService, level: Level, place: Place) -> Reply:
         )
     if name.level is None:
         leaves = await service.read(lambda log: log.leaves(name.start, name.end))
-        return Reply(write_entries(leaves), _KEPT)
-    return Reply(await service.read(lambda log: log.hashes(name)), _KEPT)
+        return Reply(write_entries(leaves), _IMMUTABLE)
+    return Reply(await service.read(lambda log: log.hashes(name)), _IMMUTABLE)
 
 
 TILES: Final = (
@@ -174,12 +174,11 @@ class _Newest:
         return not self.pending or time.monotonic() - self.since >= _PATIENCE
 
 
-class Watched:
+class CosignedCheckpoint:
     """The latest checkpoint as a signed note, with the cosignatures that it has.
 
-    *Guarantee:* the board shows an answer of a witness only if it is a valid cosignature of that
-    witness, so no witness can spoil a note. A silent one delays the next checkpoint once, by
-    `_PATIENCE`.
+    *Guarantee:* the board adds an answer of a witness to the note only if it is a valid cosignature
+    of that witness. A silent witness delays the next checkpoint once, by `_PATIENCE`.
     """
 
     def __init__(self, board: LogService, settings: BoardSettings) -> None:
@@ -192,7 +191,7 @@ class Watched:
         self.forget()
 
     def forget(self) -> None:
-        """Drop all notes, and begin with what the board shows now."""
+        """Drop all notes, and begin again with the board's newest checkpoint."""
         self._newest: _Newest | None = None
         self._note: Note | None = None
 
@@ -248,7 +247,7 @@ class Watched:
             lines = await self._submit(url, address, newest, peers)
             cosignature = _valid(newest.note.text, lines, key)
         except Error:
-            return  # it does not answer, or is not a witness: nothing waits for it
+            return  # no valid answer: the board continues without this witness
         if not cosignature:
             self._keys.pop(url, None)  # it may have another key by now
             return
@@ -260,7 +259,7 @@ class Watched:
     async def _key_of(self, url: str, peers: HttpClient) -> tuple[str, NoteKey]:
         """Return a witness's address and key, from the settings or from the witness itself.
 
-        Its answer need not be trusted: a witness that names another's key cannot cosign with it.
+        The board need not trust that answer: a witness cannot cosign with a key of another.
         """
         address, _, key = self._settings.value(url).partition(" ")
         if key:

@@ -1,7 +1,7 @@
 """HTTP handlers and route table of the board: bulletins and letters, in a log that only grows.
 
 The board shows only what is on its disk: a checkpoint never covers what a crash could take back. It
-can open no seal. SPEC section 9.
+cannot open any seal. SPEC section 9.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from coatcheck.protocol.terms import Round, read_terms
 from coatcheck.protocol.wire.bulletins import Heading, heading_size
 from coatcheck.services import clock
 from coatcheck.services.batch_transfer import delivery, spool_delivery
-from coatcheck.services.board.letters import MAIL, NO_LETTER, Kind
-from coatcheck.services.board.log import PROOFS, WATCHED, Watched, log_path
+from coatcheck.services.board.letters import LETTER_ROUTES, NO_LETTER, Kind
+from coatcheck.services.board.log import PROOFS, WATCHED, CosignedCheckpoint, log_path
 from coatcheck.services.board.store import BoardStore
 from coatcheck.services.database_writer import GroupCommit
 from coatcheck.services.documents import Address, BoardRoundStatus, Entry, Group, Number, Seen
@@ -47,8 +47,8 @@ from coatcheck.services.web.routing import (
     Route,
 )
 
-_KEPT: Final = Header("cache-control", "A bulletin never changes.")
-_KNOWN: Final = 64
+_IMMUTABLE: Final = Header("cache-control", "A bulletin never changes.")
+_CACHED_ROUNDS: Final = 64
 """Number of rounds whose terms are held in memory."""
 _LISTED: Final = 100
 """Number of rounds in a list."""
@@ -64,8 +64,8 @@ R = TypeVar("R")
 class BoardService(Service[BoardSettings, BoardStore]):
     """A board for many rounds.
 
-    Everything is in its key-value store. Memory holds the newest checkpoint and what was requested
-    last, so it does not grow with rounds, entries or letters.
+    Everything is in its key-value store. Memory holds the newest checkpoint and a cache of
+    fixed size, so it does not grow with rounds, entries or letters.
     """
 
     role = "board"
@@ -74,12 +74,12 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     def __init__(self, settings: BoardSettings, store: BoardStore | None = None) -> None:
         super().__init__(settings, store)
-        self._known: OrderedDict[bytes, Round] = OrderedDict()
+        self._rounds: OrderedDict[bytes, Round] = OrderedDict()
         self._tiles = TileCache()
-        self._ending = asyncio.Lock()
+        self._publishing = asyncio.Lock()
         self.load_seen()
         self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
-        self.watched = Watched(self, settings)
+        self.watched = CosignedCheckpoint(self, settings)
         self._peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.commits = GroupCommit(self.commit, queue=settings.queue, group=200)
         self.loops += [self.commits.run]
@@ -89,23 +89,23 @@ class BoardService(Service[BoardSettings, BoardStore]):
     async def find_round(self, digest: str) -> Round:
         """Return a round that was admitted, by its digest in hex."""
         raw = bytes.fromhex(digest)
-        if raw not in self._known:
+        if raw not in self._rounds:
             signed = await asyncio.to_thread(self.store.signed, raw)
             if signed is None:
                 raise self.absent("this board has no round with this digest")
-            self._know(read_terms(read_signed(signed).document.encode()))
-        self._known.move_to_end(raw)
-        return self._known[raw]
+            self._cache_round(read_terms(read_signed(signed).document.encode()))
+        self._rounds.move_to_end(raw)
+        return self._rounds[raw]
 
-    def _know(self, round_: Round) -> None:
-        self._known[round_.digest] = round_
-        if len(self._known) > _KNOWN:
-            self._known.popitem(last=False)
+    def _cache_round(self, round_: Round) -> None:
+        self._rounds[round_.digest] = round_
+        if len(self._rounds) > _CACHED_ROUNDS:
+            self._rounds.popitem(last=False)
 
     async def read(self, call: Callable[[Board], R]) -> R:
         """Call a function with a snapshot of the board, in a thread."""
         try:
-            return await asyncio.to_thread(self.look, call)
+            return await asyncio.to_thread(self.read_snapshot, call)
         except NotShown:
             raise Problem("not-found", "this round has no outcome yet; retry later") from None
 
@@ -136,10 +136,13 @@ class BoardService(Service[BoardSettings, BoardStore]):
                 "this board does not trust the server's key; its operator can add it to `trusted`",
             )
         if not self.keyring.has(round_.terms.board.verifying):
-            raise Problem("refused", "the terms name the key of another board")
+            raise Problem(
+                "refused",
+                "the terms name the key of another board; ask for terms with the key of this one",
+            )
         check_own_entry(round_.terms.board, url=self.url)
         await self.write(self.store.admit, round_.digest, write_signed(body))
-        self._know(round_)
+        self._cache_round(round_)
         clock.reach("board.admitted")
         await self.show(round_, "terms")
         return await self.round_status(digest)
@@ -167,7 +170,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
     async def _publish(self, round_: Round, source: PageSource) -> None:
         """Verify and stage an outcome, then append its heading; one outcome after the other."""
         self.leadership.check()
-        async with self._ending:
+        async with self._publishing:
             heading = await asyncio.to_thread(self.stage, round_, source)
             clock.reach("board.staged")
             await self.show(round_, "bulletin", heading.encode())
@@ -197,12 +200,12 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """
         raw, seen = (await self.find_round(digest)).digest, self.seen
 
-        def look(log: Board) -> tuple[tuple[bytes, int, list[bytes]], bytes, int]:
+        def find(log: Board) -> tuple[tuple[bytes, int, list[bytes]], bytes, int]:
             entry = log.entry(raw, group=group, address=bytes.fromhex(address))
             return entry, log.heading(raw), log.place(raw)
 
         try:
-            (entry, place, path), heading, log_place = await self.read(look)
+            (entry, place, path), heading, log_place = await self.read(find)
         except Refused as refused:
             raise Problem("not-found", str(refused)) from None
         return Entry(
@@ -271,19 +274,19 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     # -- in threads
 
-    def look(self, call: Callable[[Board], R]) -> R:
+    def read_snapshot(self, call: Callable[[Board], R]) -> R:
         """Call a function with a snapshot of the board."""
         with self.store.reading() as values:
             return call(self._board(values, cache=self._tiles))
 
     def _board(self, values: KeyValueStore, cache: TileCache | None = None) -> Board:
-        # No cache while writing: a transaction that fails takes its tiles back.
+        # No cache while writing: a failed transaction would leave wrong tiles in it.
         each = self.settings.letters_each
         return Board(sign=self._sign, check=_check, letters_each=each, store=values, cache=cache)
 
     def load_seen(self) -> None:
         """Sign a checkpoint of what is on the disk."""
-        self.seen = self.look(lambda log: Seen(len(log), log.checkpoint()))
+        self.seen = self.read_snapshot(lambda log: Seen(len(log), log.checkpoint()))
 
     def stage(self, round_: Round, source: PageSource) -> Heading:
         """Verify an outcome, and store its entries where no request reads them yet."""
@@ -298,7 +301,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """
         clock.reach("board.write")
         results: list[Placed | Error] = []
-        with self.store.shelving(self.leadership.fence) as values:
+        with self.store.appending(self.leadership.fence) as values:
             log = self._board(values)
             before = len(log)
             for item in items:
@@ -326,12 +329,12 @@ class BoardService(Service[BoardSettings, BoardStore]):
         Route("GET", "/rounds", list_rounds),
         Route("GET", ROUND, round_status, relayed=True),
         Route("PUT", ROUND, admit, problems=(403, 409, 429, 507)),
-        Route("GET", f"{ROUND}/bulletin", bulletin, sends=(_KEPT,), relayed=True),
+        Route("GET", f"{ROUND}/bulletin", bulletin, sends=(_IMMUTABLE,), relayed=True),
         delivery(f"{ROUND}/bulletin", publish),
         Route("POST", f"{ROUND}/end", take_end, problems=(403, 409, 429, 507)),
         Route("GET", f"{ROUND}/heading", heading, relayed=True),
         Route("GET", f"{ROUND}/entries/{{group}}/{{address}}", entry, relayed=True),
-        *MAIL,
+        *LETTER_ROUTES,
         Route("GET", f"{ROUND}/place", place, relayed=True),
         *PROOFS,
         *WATCHED,

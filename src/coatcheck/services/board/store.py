@@ -99,16 +99,16 @@ class BoardStore(Store):
             yield StoredKeyValues(lambda: nullcontext(session))
 
     @contextmanager
-    def shelving(self, fence: int) -> Iterator[StoredKeyValues]:
+    def appending(self, fence: int) -> Iterator[StoredKeyValues]:
         """Yield the key-value store to the leader, in one transaction."""
         with self.writing(fence) as session:
-            shelf = StoredKeyValues(lambda: nullcontext(session))
-            yield shelf
-            shelf.flush()
+            values = StoredKeyValues(lambda: nullcontext(session))
+            yield values
+            values.flush()
 
     @contextmanager
     def staging(self, fence: int) -> Iterator[StoredKeyValues]:
         """Yield the key-value store to the leader for hidden values, in many small transactions."""
-        shelf = StoredKeyValues(lambda: self.writing(fence))
-        yield shelf
-        shelf.flush()
+        values = StoredKeyValues(lambda: self.writing(fence))
+        yield values
+        values.flush()

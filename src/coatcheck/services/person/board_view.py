@@ -1,7 +1,7 @@
-"""A board as one person follows it, and the ways to fetch an answer from it.
+"""One person's view of a board, and the ways to fetch an answer from it.
 
-Each checkpoint of the board must continue the last one that the person stored: what a board has
-shown it must show for ever. A log that shrank or forked is rejected, and both signed checkpoints
+Each checkpoint of the board must continue the last one that the person stored: a board must show
+forever what it has shown once. A log that shrank or forked is rejected, and both signed checkpoints
 stay on the disk as proof. This file handles public data only. SPEC section 9.
 """
 
@@ -40,12 +40,14 @@ from coatcheck.services.web.client import BULK, Absent, HttpClient, patiently
 
 Peers = HttpClient | RelayedClient
 _NO_WITNESSES: Final = Trust()
-_UNSEEN: Final = "the witnesses have not seen this on the board yet; try later"
-_STRANGE: Final = "the board's answer is not a document of its OpenAPI page; ask its operator"
+_NOT_COSIGNED: Final = "the witnesses have not cosigned this yet; try again later"
+_WRONG_DOCUMENT: Final = (
+    "the board's answer is not a document of its OpenAPI page; ask its operator"
+)
 
 
 class BoardView:
-    """A board as the owner of one ticket follows it.
+    """The view of a board by the owner of one ticket.
 
     Attributes:
         url: the board's address in the terms.
@@ -70,11 +72,12 @@ class BoardView:
         """Fetch the board's checkpoint, check that it continues the last one, and store it."""
         if self._trusted.demanded:
             return await self._follow_watched()
-        before = self._before()  # first, as another round of this person may store a newer one
+        # First, because another round of this person may store a newer one.
+        before = self._stored_checkpoint()
         return await self._continue(await self._peers.get(f"{self.url}/checkpoint"), before)
 
     async def _follow_watched(self) -> VerifiedCheckpoint:
-        """Do the same with the signed note and its cosignatures."""
+        """Do the same as `follow`, with the signed note and its cosignatures."""
         path = Path(f"{self._stored}.note")
         before = _stored_note(path)
         raw = await self._peers.get(f"{self.url}/log/checkpoint")
@@ -88,13 +91,13 @@ class BoardView:
         point = check(before=None)  # the signatures, before anything else
         if before is not None:
             try:
-                point = check(before=before, path=await self._grown(before, point))
+                point = check(before=before, path=await self._consistency_path(before, point))
             except Equivocation as error:
                 raise await self._proof_of(error, path, raw) from None
         await asyncio.to_thread(_store_larger, path, raw, lambda: _stored_note(path), point.size)
         return point
 
-    def _before(self) -> Checkpoint | None:
+    def _stored_checkpoint(self) -> Checkpoint | None:
         return Checkpoint.decode(self._stored.read_bytes()) if self._stored.exists() else None
 
     async def _proof_of(self, error: Equivocation, stored: Path, raw: bytes) -> Equivocation:
@@ -107,30 +110,34 @@ class BoardView:
         board = self.round.terms.board.verifying
         point = follow(raw, board=board, before=None)  # the signature, before anything else
         try:
-            path = await self._grown(before, point) if before else []
+            path = await self._consistency_path(before, point) if before else []
             point = follow(raw, board=board, before=before, path=path)
         except Equivocation as error:
             raise await self._proof_of(error, self._stored, raw) from None
-        await asyncio.to_thread(_store_larger, self._stored, raw, self._before, point.size - 1)
+        await asyncio.to_thread(
+            _store_larger, self._stored, raw, self._stored_checkpoint, point.size - 1
+        )
         return point
 
     async def bulletin(self) -> VerifiedBulletin:
         """Fetch the whole bulletin, and check that the board shows everybody the same one."""
-        raw = await self._peers.get(f"{self._at}/bulletin", most=BULK)
+        raw = await self._peers.get(f"{self._round_url}/bulletin", most=BULK)
         bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
         await self.check_bulletin(bulletin)
         return bulletin
 
     async def heading(self) -> Heading:
         """Fetch the bulletin's signed heading, without a proof that the log has it."""
-        heading = Heading.decode(await self._peers.get(f"{self._at}/heading"))
+        heading = Heading.decode(await self._peers.get(f"{self._round_url}/heading"))
         check_heading(heading, self.round)
         return heading
 
     async def entry(self, group: int, address: bytes) -> tuple[VerifiedHeading, VerifiedEntry]:
         """Fetch one entry, with the proof that it is on the bulletin that everybody sees."""
-        point, before, url = await self._under(f"{self._at}/entries/{group}/{address.hex()}")
-        document = read_document(await self._peers.get(url), Entry, _STRANGE)
+        point, before, url = await self._proof_target(
+            f"{self._round_url}/entries/{group}/{address.hex()}"
+        )
+        document = read_document(await self._peers.get(url), Entry, _WRONG_DOCUMENT)
         heading = verify_heading(
             Heading.decode(document.heading),
             self.round,
@@ -149,9 +156,9 @@ class BoardView:
 
     async def check_logged(self) -> None:
         """Check that the board's log has the terms, before anything of a report is sent."""
-        point, before, url = await self._under(f"{self._at}/logged")
+        point, before, url = await self._proof_target(f"{self._round_url}/logged")
         try:
-            logged = read_document(await self._peers.get(url), Logged, _STRANGE)
+            logged = read_document(await self._peers.get(url), Logged, _WRONG_DOCUMENT)
         except Absent:
             raise Refused(
                 "the board has not logged the terms of this round, so other people may get other"
@@ -160,23 +167,27 @@ class BoardView:
         point = point or await self._continue(logged.checkpoint, before)
         check_logged(self.round, point=point, place=logged.place, path=_hashes(logged.path))
 
-    async def _under(self, url: str) -> tuple[VerifiedCheckpoint | None, Checkpoint | None, str]:
+    async def _proof_target(
+        self, url: str
+    ) -> tuple[VerifiedCheckpoint | None, Checkpoint | None, str]:
         """Return the checkpoint to prove something under, the one before, and the address to ask.
 
         Without witnesses the answer itself brings the checkpoint.
         """
         if not self._trusted.demanded:
-            return None, self._before(), url
+            return None, self._stored_checkpoint(), url
         point = await self.follow()
         if not point.size:  # size=0 would mean the newest checkpoint, cosigned or not
-            raise Unavailable(_UNSEEN)
+            raise Unavailable(_NOT_COSIGNED)
         return point, None, f"{url}?size={point.size}"
 
     async def check_bulletin(self, bulletin: VerifiedBulletin) -> None:
         """Check that a bulletin is in the log that the board signs for everybody."""
         point = await self.follow()
-        place = read_document(await self._peers.get(f"{self._at}/place"), int, _STRANGE)
-        path = await self._included(place, point)
+        place = read_document(
+            await self._peers.get(f"{self._round_url}/place"), int, _WRONG_DOCUMENT
+        )
+        path = await self._inclusion_path(place, point)
         verify_heading(bulletin.heading, self.round, point=point, place=place, path=path)
 
     async def check_letters(
@@ -194,32 +205,35 @@ class BoardView:
     async def _check_letters(self, placed: Sequence[tuple[int, bytes]]) -> None:
         point = await self.follow()
         for place, posting in placed:
-            path, leaf = await self._included(place, point), LETTER_LEAF + posting
+            path, leaf = await self._inclusion_path(place, point), LETTER_LEAF + posting
             check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
 
     @property
-    def _at(self) -> str:
+    def _round_url(self) -> str:
         return f"{self.url}/rounds/{self.round.digest.hex()}"
 
-    async def _grown(self, before: Checkpoint | LogCheckpoint, point: Checkpoint) -> list[bytes]:
+    async def _consistency_path(
+        self, before: Checkpoint | LogCheckpoint, point: Checkpoint
+    ) -> list[bytes]:
         if not 0 < before.size < point.size:
             return []
         url = f"{self.url}/proofs/consistency?old={before.size}&new={point.size}"
         return await self._path(url)
 
-    async def _included(self, place: int, point: Checkpoint) -> list[bytes]:
+    async def _inclusion_path(self, place: int, point: Checkpoint) -> list[bytes]:
         if self._trusted.demanded and place >= point.size:
-            raise Unavailable(_UNSEEN)
+            raise Unavailable(_NOT_COSIGNED)
         return await self._path(f"{self.url}/proofs/inclusion?place={place}&size={point.size}")
 
     async def _path(self, url: str) -> list[bytes]:
-        """Fetch a proof; a board that gives none counts as one that equivocates."""
+        """Fetch a proof; treat a board that gives none as one that equivocates."""
         try:
-            proof = read_document(await self._peers.get(url), dict[str, list[str]], _STRANGE)
+            proof = read_document(await self._peers.get(url), dict[str, list[str]], _WRONG_DOCUMENT)
             return [bytes.fromhex(step) for step in proof["path"]]
         except (Refused, KeyError, ValueError):
             raise Equivocation(
-                "the board gives no proof that its log only grew and has this; do not rely on it"
+                "the board gives no proof that its log only grew and contains this; do not rely"
+                " on it"
             ) from None
 
 
@@ -257,7 +271,7 @@ class OwnEntry:
 
 
 class Retrieval(Protocol):
-    """A way to fetch and verify what the board shows for a ticket, which then opens it.
+    """A way to fetch and verify the board's answer for a ticket.
 
     The whole bulletin shows nobody which entry is wanted. One entry with its proof is small, but
     the board sees which one it is, so it goes through a relay. Raises `Absent` while the round has

@@ -1,8 +1,8 @@
-"""Letters as a person gets them: sources of letters on the board, and settling by them.
+"""A person's letters: their sources on the board, and settling by letter.
 
-Without a relay a person fetches all letters of the round, because a part of them would show whose
-they are. Through a relay, only those to a few addresses. `settle` drives a person's side of
-settling with these letters and the clock. SPEC sections 9 and 15, S17.26.
+Without a relay a person fetches all letters of the round, because a request for some of them would
+show whose they are. Through a relay, a person fetches only those to a few addresses. `settle`
+drives a person's side of settling with these letters and the clock. SPEC sections 9 and 15, S17.26.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class RoundLetters:
         begun = self._begun
         async with self._busy:
             if self._fetched > begun:
-                return  # somebody else has begun a fetch since, which has all that this one wants
+                return  # another caller has fetched since, and got everything that this one needs
             self._begun = number = self._begun + 1
             while raw := await self._peers.get(f"{self.url}?since={len(self.postings)}"):
                 for at in range(0, len(raw), self.size):
@@ -116,9 +116,11 @@ class OwnLetters:
         pieces = [raw[at : at + self.size] for at in range(0, len(raw), self.size)]
         fresh = list(zip(numbers, pieces, strict=False))
         places = [number for number, _ in letters[-1:] + fresh]
-        good = all(piece[RECIPIENT] == address for piece in pieces) and len(raw) % self.size == 0
-        good &= len(numbers) == len(pieces) and all(number < end for number in numbers)
-        if not good or places != sorted(set(places)):
+        is_valid = (
+            all(piece[RECIPIENT] == address for piece in pieces) and len(raw) % self.size == 0
+        )
+        is_valid &= len(numbers) == len(pieces) and all(number < end for number in numbers)
+        if not is_valid or places != sorted(set(places)):
             raise Refused(
                 "the board returned other letters than were requested; do not rely on this board"
             )
@@ -136,8 +138,8 @@ LetterSource = RoundLetters | OwnLetters
 
 # -- settling
 
-_LOOKS: Final = 20
-"""How often at least a person looks for letters within a pause of the terms."""
+_REQUESTS_PER_PAUSE: Final = 20
+"""The least number of requests for letters within a pause of the terms."""
 
 
 class Correspondent(Protocol):
@@ -152,8 +154,8 @@ class Correspondent(Protocol):
         """The terms of the round."""
 
     @property
-    def feed(self) -> LetterSource:
-        """Where letters come from."""
+    def letter_source(self) -> LetterSource:
+        """The source of letters."""
 
     @property
     def window(self) -> int:
@@ -186,10 +188,10 @@ async def settle(
     """Settle with the candidates of the answer, or continue after a crash.
 
     Each step is stored in the ticket before it is posted, so that a crash sends the same letters
-    again. Nobody is waited for longer than the terms say.
+    again. Each step waits for candidates no longer than the terms say.
 
     Args:
-        session: a person's session in a round; its answer may be still to come.
+        session: a person's session in a round; its answer may not be there yet.
         place: where the person is; candidates get the cell, and only the partner more.
         words: what the partner gets at the end, for example the exact place.
         patience: seconds to wait for the bulletin, and for a board that does not answer.
@@ -204,8 +206,9 @@ async def settle(
     ticket = candidates.begin(session.ticket, place, round_=round_, now=time.time())
     await asyncio.to_thread(session.keep, ticket)
     side = Candidates(ticket, answer, round_=round_, sizes=heading.sizes)
-    progress, look = side.machine.progress, min(look, pause / _LOOKS)
-    await _post(session, side, patience)  # letters of the last step, if a crash kept them back
+    progress, look = side.machine.progress, min(look, pause / _REQUESTS_PER_PAUSE)
+    # Letters of the last step, if a crash came before they were posted.
+    await _post(session, side, patience)
     while not side.machine.done:
         await _wait(session, side, pause=pause, look=look, patience=patience)
         if progress.placed and side.machine.steps[progress.step].kind is Kind.WORDS:
@@ -225,24 +228,24 @@ async def settle(
 async def _wait(
     session: Correspondent, side: Candidates, *, pause: float, look: float, patience: float
 ) -> None:
-    """Wait until the next step may begin, for a board that does not answer up to `patience`.
+    """Wait until the next step may begin; fail if the board does not answer for `patience` seconds.
 
-    The same holds for a board that took the person's own notice and does not show it: nobody may
+    Fail also if the board took the person's own notice but does not show it: no candidate may
     continue before it does (S15.20).
     """
     progress, now = side.machine.progress, time.time()
-    end, away = progress.begun + progress.step * pause, now + patience
-    hidden = max(now, end) + patience
+    end, offline_deadline = progress.begun + progress.step * pause, now + patience
+    hidden_deadline = max(now, end) + patience
     while True:
         try:
             await _hear(session, side)
-            away = time.time() + patience
+            offline_deadline = time.time() + patience
         except Unavailable:
-            if time.time() > away:
+            if time.time() > offline_deadline:
                 raise
         if side.machine.ready(late=time.time() >= end):
             return
-        if time.time() > hidden:
+        if time.time() > hidden_deadline:
             raise Unavailable(
                 "the board accepted your letter and does not show it, so no candidate can see it;"
                 " try later with the same ticket, or ask its operator"
@@ -252,13 +255,13 @@ async def _wait(
 
 async def _hear(session: Correspondent, side: Candidates) -> None:
     """Fetch the candidates' letters and pass them to the state machine."""
-    feed = session.feed
-    await feed.update(side.addresses)
-    side.hear(feed.to(side.addresses, since=side.machine.progress.read), read=feed.read)
+    source = session.letter_source
+    await source.update(side.addresses)
+    side.hear(source.to(side.addresses, since=side.machine.progress.read), read=source.read)
 
 
 async def _post(session: Correspondent, side: Candidates, patience: float) -> None:
-    """Post the letters of the step; remember a notice's place in the log, to be proven later."""
+    """Post the letters of the step; store a notice's place in the log, to verify it later."""
     progress = side.machine.progress
     if not progress.outbox:
         return

@@ -1,9 +1,9 @@
-"""Client that sends every request through a relay, sealed to a role's gateway; random times.
+"""Client that sends every request through a relay, sealed to a role's gateway, at random times.
 
 `RelayedClient` has the methods of `HttpClient`, so that a session can use either. It connects to
-the relay only. The relay hands out the gateways' keys, which count only with the roles' signatures.
-Through a relay a person also sends requests at random times: a relay and a role that both record
-times could otherwise join requests that follow one another. SPEC section 17.
+the relay only. The relay returns the gateways' keys, which are accepted only with the roles'
+signatures. Through a relay a person also sends requests at random times: a relay and a role that
+both record times could otherwise join requests that follow one another. SPEC section 17.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ from coatcheck.protocol.oblivious_http import (
 from coatcheck.protocol.terms import Round
 from coatcheck.services.web.client import (
     DOCUMENT,
-    Answered,
     Exchanges,
+    HttpAnswer,
     HttpClient,
     Origin,
     body_of,
@@ -50,7 +50,7 @@ _WHOLE: Final = re.compile(rb"bytes [0-9]+-[0-9]+/([0-9]{1,12})")
 _HEADERS: Final = 256
 """Bytes of headers and framing around a content, at most."""
 _LEVELS: Final = 3
-"""The number of sizes to which messages are padded by level; longer ones have their own."""
+"""The number of sizes to which messages are padded by `pad_for`; longer ones have their own."""
 PIECE: Final = SIZES[3] - _HEADERS
 """Bytes of a piece of a bulletin: with its headers it fills one of the sizes."""
 
@@ -71,8 +71,8 @@ class RelayedClient:
     Attributes:
         relay: the relay's address.
         first: the address of the round, which is at a shuffler. Any other role counts as the board
-            unless `know` has named it as a shuffler.
-        passed: the number of sealed requests that were sent.
+            unless `add_shufflers` has named it as a shuffler.
+        sent_requests: the number of sealed requests that were sent.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class RelayedClient:
         self._http: Exchanges = http or HttpClient(ca=ca)
         self._keys: dict[Origin, _GatewayKeys] = {}
         self._least = SIZES[0]
-        self.passed = 0
+        self.sent_requests = 0
 
-    def know(self, shufflers: Iterable[str]) -> None:
+    def add_shufflers(self, shufflers: Iterable[str]) -> None:
         """Add the addresses of the shufflers, from the terms."""
         self._shufflers |= {origin_of(url) for url in shufflers}
 
-    def level(self, size: int) -> None:
+    def pad_for(self, size: int) -> None:
         """Pad every message from now on to the size that a content of `size` bytes needs."""
         fitting = [padded for padded in SIZES[:_LEVELS] if size + _HEADERS <= padded]
         self._least = fitting[0] if fitting else SIZES[_LEVELS - 1]
@@ -148,7 +148,7 @@ class RelayedClient:
 
     @staticmethod
     def _body(url: str, answer: Response) -> bytes:
-        return body_of(url, Answered(answer.status, {}, answer.content))
+        return body_of(url, HttpAnswer(answer.status, {}, answer.content))
 
     async def _exchange(
         self,
@@ -176,10 +176,10 @@ class RelayedClient:
             raise Unavailable(f"the relay has no current keys of {origin.host}; try later")
         return Response.decode(sealed.open(body_of(self.relay, answer)))
 
-    async def _send_sealed(self, origin: Origin, text: bytes) -> tuple[Answered, SealedRequest]:
+    async def _send_sealed(self, origin: Origin, text: bytes) -> tuple[HttpAnswer, SealedRequest]:
         config = await self._config(origin)
         sealed = seal_request(text, config)
-        self.passed += 1
+        self.sent_requests += 1
         answer = await self._at_relay("POST", origin, sealed.raw, {"content-type": REQUEST_MEDIA})
         return answer, sealed
 
@@ -208,7 +208,7 @@ class RelayedClient:
 
     async def _at_relay(
         self, method: str, origin: Origin, body: bytes, headers: dict[str, str]
-    ) -> Answered:
+    ) -> HttpAnswer:
         url = f"{self.relay}/gateways/{origin.authority}"
         try:
             return await self._http.exchange(method, url, body, headers=headers, most=SIZES[-1])
@@ -216,7 +216,7 @@ class RelayedClient:
             raise Unavailable(f"{error}; nothing was sent without the relay") from None
 
 
-def _is_about_keys(answer: Answered) -> bool:
+def _is_about_keys(answer: HttpAnswer) -> bool:
     return answer.status == 400 and OHTTP_KEY.encode() in answer.body
 
 

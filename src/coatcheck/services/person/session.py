@@ -1,15 +1,15 @@
-"""One person's part in one round over the network: join, hand in, wait, collect, write, read.
+"""One person's part in one round over the network: join, upload, collect, write and read letters.
 
-The private data of the round is in the ticket, which is on the disk before anything is sent. A
-retry sends the same bytes. If a way to reach the roles fails, no less private one is tried instead.
-SPEC section 12.
+The private data of the round is in the ticket, which is on the disk before the session sends
+anything. A retry sends the same bytes. If a relay fails, the session never connects directly
+instead. SPEC section 12.
 
     async with Session(url, path=Path("my.ticket"), trusted=trusted) as session:
         await session.join((31.2, 121.4), group="riders", limit=Limit(1.0, 1e-6), ledger=ledger)
         answer = await session.collect(ledger=ledger)
 
-Settling with candidates is in `letters.settle`. Below the class is what comes before a session: the
-current round of a service, and the credentials that shufflers ask for.
+Settling with candidates is in `letters.settle`. Below the class are the steps before a session: to
+find the current round of a service, and to make the credentials for shufflers.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from coatcheck.services.person.relay_client import (
     window_of,
 )
 from coatcheck.services.person.store import TicketFile
-from coatcheck.services.web.client import Absent, HttpClient, NotTaken, Wrong, patiently
+from coatcheck.services.web.client import Absent, HttpClient, NotTaken, Unprocessable, patiently
 
 BYTES: Final = {"content-type": "application/octet-stream"}
 _T = TypeVar("_T")
@@ -123,7 +123,7 @@ class Session:
     async def offer(self, *, patience: float = 0.0) -> Offer:
         """Fetch the terms of the round and its phase from the first shuffler."""
         raw = await patiently(lambda: self._peers.get(self.url), patience)
-        offer = read_document(raw, Offer, f"{self.url} is no round of a shuffler")
+        offer = read_document(raw, Offer, f"{self.url} is not the address of a round at a shuffler")
         first = self._offer or stored_offer(self.path) or offer
         if offer.signed.document != first.signed.document:
             raise Equivocation(
@@ -161,7 +161,7 @@ class Session:
         invitation = await self.invitation(group=group, limit=limit, patience=patience)
         headers_for(invitation.round, token)  # without a valid token nothing is spent
         self.prepare(invitation, value, ledger=ledger, note=note, clamp=clamp)
-        return await self.hand_in(invitation.round, token=token, patience=patience)
+        return await self.upload(invitation.round, token=token, patience=patience)
 
     def prepare(
         self,
@@ -193,18 +193,18 @@ class Session:
             if not self.path.exists():
                 self._offer_file.unlink(missing_ok=True)
 
-    # -- hand in
+    # -- upload
 
-    async def hand_in(self, round_: Round, *, token: str = "", patience: float = 60.0) -> Ticket:
+    async def upload(self, round_: Round, *, token: str = "", patience: float = 60.0) -> Ticket:
         """Send the ticket's bytes to the shufflers; return the ticket with their receipts.
 
-        The later shufflers of a cascade get their registrations first. The upload leaves when all
-        of them have signed, and not before. If the answer to the upload was lost and the round has
-        closed since, the ticket comes back without a receipt: `collect` shows whether it counted.
-        `token` has one token per shuffler, separated by commas, if they ask for tokens.
+        The later shufflers of a cascade get their registrations first. The upload leaves only after
+        all of them have signed. If the answer to the upload was lost and the round has closed
+        since, the ticket has no receipt: `collect` shows whether it counted. `token` has one token
+        per shuffler, separated by commas, if they ask for tokens.
         """
         if isinstance(self._peers, RelayedClient):
-            self._peers.know(party.url for party in round_.terms.shufflers)
+            self._peers.add_shufflers(party.url for party in round_.terms.shufflers)
         ticket, window = self.ticket, window_of(round_, self._peers)
         if ticket.receipt:
             return ticket
@@ -215,7 +215,7 @@ class Session:
         await wait_random(window)
         try:
             receipt = await patiently(
-                lambda: self._upload(ticket.upload, round_, headers[0]), patience
+                lambda: self._send_upload(ticket.upload, round_, headers[0]), patience
             )
         except Refused:
             if self._maybe_sent:
@@ -242,8 +242,8 @@ class Session:
         await asyncio.to_thread(self._file.update, ticket)
         return ticket
 
-    async def _upload(self, upload: bytes, round_: Round, headers: dict[str, str]) -> bytes:
-        """Send the upload once; note whether it may have arrived although no answer did."""
+    async def _send_upload(self, upload: bytes, round_: Round, headers: dict[str, str]) -> bytes:
+        """Send the upload once; record whether it may have arrived without an answer."""
         try:
             return await self._peers.send(f"{round_.address}/uploads", upload, headers=headers)
         except Unavailable as error:
@@ -311,7 +311,7 @@ class Session:
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
         """Write a letter to a partner's contact and post it on the board."""
         await self._load_terms()
-        with self._file.alone():  # and stored before it is sent: a counter is never used twice
+        with self._file.lock():  # stored before it is sent, so that no counter is used twice
             posting, ticket = client.write(self.ticket, body, to=to, round_=self.round)
             self.keep(ticket)
         await wait_random(self.window)
@@ -329,7 +329,9 @@ class Session:
         """
         url, body = f"{self._round_at_board}/letters", b"".join(stamped)
         raw = await patiently(lambda: self._peers.send(url, body, headers=BYTES), patience)
-        wrong = f"{url} did not answer where your letter is, so it may be lost; ask the operator"
+        wrong = (
+            f"{url} did not return the place of your letter, so it may be lost; ask its operator"
+        )
         return read_document(raw, Posted, wrong).place
 
     async def check_posted(self, placed: Sequence[tuple[int, bytes]], *, patience: float) -> None:
@@ -342,17 +344,17 @@ class Session:
         await wait_random(self.window)
         await self._view().follow()
         addresses = [self.ticket.keys.address]
-        await self.feed.update(addresses)
-        fresh = self.feed.to(addresses, since=self._letters_read)
-        with self._file.alone():
+        await self.letter_source.update(addresses)
+        fresh = self.letter_source.to(addresses, since=self._letters_read)
+        with self._file.lock():
             inbox = client.read(self.ticket, fresh, self.round)
             self.keep(inbox.ticket)
-        self._letters_read = self.feed.read
+        self._letters_read = self.letter_source.read
         return inbox
 
     @cached_property
-    def feed(self) -> LetterSource:
-        """The letters of the round, or through a relay those to the addresses one asks for.
+    def letter_source(self) -> LetterSource:
+        """The source of letters: all of the round, or through a relay those to given addresses.
 
         Several sessions may share one.
         """
@@ -377,8 +379,8 @@ class Session:
             _check_address(terms, self.url)
             if self.path.exists() and self.ticket.digest != terms.digest:
                 raise Equivocation(
-                    "the shuffler shows other terms now than those you joined on; keep both as"
-                    " proof"
+                    "the shuffler shows other terms now than those that you joined with; keep both"
+                    " as proof"
                 )
             self._terms = terms
         return terms
@@ -390,7 +392,7 @@ class Session:
         return self._offer
 
     async def _load_terms(self) -> None:
-        """Read the terms from the disk, so that no shuffler need be there; else ask the first."""
+        """Load the terms from the disk, or else from the first shuffler."""
         self._offer = self._offer or stored_offer(self.path)
         if self._offer is None:
             await self.offer(patience=30.0)
@@ -400,7 +402,7 @@ class Session:
         """Give all messages through a relay the size that the terms need (S17.30)."""
         if isinstance(self._peers, RelayedClient):
             offer, upload = msgspec.json.encode(self._fetched_offer), max(self.round.upload_sizes)
-            self._peers.level(max(len(offer), upload))
+            self._peers.pad_for(max(len(offer), upload))
 
     @property
     def window(self) -> int:
@@ -417,7 +419,7 @@ class Session:
         return f"{self.round.terms.board.url}/rounds/{self.round.digest.hex()}"
 
     def _view(self) -> BoardView:
-        """Return the board as this person follows it, from the last stored checkpoint."""
+        """Return this person's view of the board, from the last stored checkpoint."""
         trusted, boards = self._trusted, self._boards
         path = boards / self.round.terms.board.verifying if boards else self.path
         return BoardView(self.round, path=path, peers=self._peers, trusted=trusted)
@@ -452,13 +454,13 @@ async def current_round(
 ) -> str:
     """Ask a shuffler for its current round, and return the round's address at this shuffler.
 
-    Only a digest is taken from the answer, so that it cannot send anybody to another address.
+    Only a digest is used from the answer, so that it cannot send anybody to another address.
     """
     direct = HttpClient(ca=ca)
     peers = RelayedClient(relay, first=service, trusted=trusted, http=direct) if relay else direct
     try:
         raw = await patiently(lambda: peers.get(f"{service}/rounds/current"), patience)
-    except (Absent, Wrong) as error:
+    except (Absent, Unprocessable) as error:
         raise Refused(
             f"{error} (people ask the first shuffler; `coatcheck round list {service}` shows which"
             " rounds there are)"
@@ -475,7 +477,7 @@ async def current_round(
 def headers_for(round_: Round, token: str) -> Sequence[dict[str, str]]:
     """Return the headers for each shuffler; `token` has one each, separated by commas.
 
-    No two tokens may be equal: a shuffler could spend at another one the token that it gets.
+    All tokens must differ: a shuffler could spend the token that it gets at another shuffler.
     """
     hops, listed = len(round_.terms.shufflers), token.split(",")
     named = [part for part in listed if part]

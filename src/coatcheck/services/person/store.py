@@ -14,19 +14,19 @@ from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 
 @contextmanager
 def folder_lock(path: Path) -> Iterator[None]:
-    """Lock the folder of a file against other programs of this person, while it is replaced.
+    """Lock the folder of a file against this person's other programs while the file is replaced.
 
     One lock file for the whole folder: a lock file per ticket would reveal deleted tickets.
     """
     try:
-        lock = os.open(path.with_name(".coatcheck.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+        descriptor = os.open(path.with_name(".coatcheck.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
     except OSError as error:
         raise Misuse(f"cannot write {path}: {error.strerror}") from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(lock)
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class TicketFile:
 
     def keep(self, ticket: Ticket) -> None:
         """Store a new ticket; reject it if another program has stored one meanwhile."""
-        with self.alone():
+        with self.lock():
             write_bytes(self.path, write_ticket(ticket), secret=True)
 
     def update(self, ticket: Ticket) -> None:
         """Store the same ticket with a receipt, or with letters written or read."""
         write_bytes(self.path, write_ticket(ticket), secret=True, replace=True)
 
-    def alone(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Lock out other programs of this person while the ticket is read and replaced."""
         return folder_lock(self.path)
 

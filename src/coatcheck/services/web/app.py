@@ -1,4 +1,4 @@
-"""What all services share: start and stop, leadership, health, metrics, operators and dispatch.
+"""Base of all services: start and stop, leadership, health, metrics, operators and dispatch.
 
 A role adds its route table and its background steps. There is no web framework: the table is the
 router, and msgspec reads and writes the documents (docs/decisions/0009-one-schema-system.md).
@@ -102,7 +102,7 @@ class App(Generic[P]):
         self.url = url
 
     def fail(self, reason: str) -> None:
-        """Stop the process and print why, because to continue would do harm."""
+        """Stop the process and report why, because continuing would do harm."""
         log.error("%s", reason)
         self.failure = self.failure or reason
         self.stop()
@@ -217,7 +217,7 @@ class App(Generic[P]):
         await respond(send, route.status, reply.body, media=media.encode(), headers=reply.headers)
 
     def _traced(self, route: Route) -> AbstractContextManager[None]:
-        """Return a span for a request of another role or an operator; none for one of people."""
+        """Return a span for a request of another role or an operator; none for people."""
         if route.method == "GET" or route.relayed:
             return nullcontext()
         facts = {"http_route": route.path, "http_request_method": route.method}
@@ -397,7 +397,7 @@ class Operators:
             raise Misuse("the token file has two lines for one operator; give each its own NAME.")
 
     def check(self, route: Route, scope: Scope) -> None:
-        """Reject a request without an operator's credential; log who changes something."""
+        """Reject a request without an operator's credential; log the operator of a change."""
         name = self.name_of(scope)
         if not name:
             raise Problem("forbidden", "this needs an operator's token as a Bearer credential")

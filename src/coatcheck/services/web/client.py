@@ -65,7 +65,7 @@ def check_apart(relay: str, role: str) -> None:
     """Reject a relay in the domain of the role from which it should hide people (S17.17, S17.21).
 
     Hosts are in one domain if their last two labels agree (three under a registry, as in `co.uk`):
-    `relay.a.org` and `board.a.org` have one operator. Addresses of this machine pass, for practice.
+    `relay.a.org` and `board.a.org` have one operator. Addresses of this machine pass.
     """
     first, second = origin_of(relay).host, origin_of(role).host
     if _is_loopback(first) or _is_loopback(second):
@@ -74,13 +74,13 @@ def check_apart(relay: str, role: str) -> None:
     if first == second or (are_names and _domain(first) == _domain(second)):
         raise Misuse(
             f"the relay {first} and the role {second} are in one domain, so one operator would see"
-            " both who sends a request and what it says; use a relay of somebody else"
+            " both who sends a request and what it says; use a relay with another operator"
         )
 
 
 def _domain(host: str) -> list[str]:
     labels = host.rstrip(".").split(".")
-    # The last two labels of a.co.uk belong to a registry; those of a.b.io belong to b.
+    # The last two labels of a.co.uk belong to a registry; those of a.b.io belong to the owner of b.
     registry = len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _REGISTRIES
     return labels[-3 if registry else -2 :]
 
@@ -97,10 +97,10 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost" or (_is_number(host) and ipaddress.ip_address(host).is_loopback)
 
 
-_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
+_RETRY_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 _NOT_TAKEN: Final = frozenset({425, 429})
-_HERE: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
-"""Addresses that are asked without a proxy: those of this machine."""
+_LOOPBACK: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
+"""Addresses that the client requests without a proxy: those of this machine."""
 DOCUMENT: Final = 1 << 20
 """The most bytes of a document, a receipt or a proof."""
 LIST: Final = 1 << 24
@@ -116,7 +116,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Answered:
+class HttpAnswer:
     """An answer of any status, with header names in lower case and the whole body."""
 
     status: int
@@ -125,7 +125,7 @@ class Answered:
 
 
 class Exchanges(Protocol):
-    """Something that sends a request once and returns the answer."""
+    """A client that sends a request once and returns the answer."""
 
     async def exchange(
         self,
@@ -135,7 +135,7 @@ class Exchanges(Protocol):
         *,
         headers: Mapping[str, str] | None = None,
         most: int = DOCUMENT,
-    ) -> Answered:
+    ) -> HttpAnswer:
         """Send a request once; an answer of any status is returned."""
 
     async def close(self) -> None:
@@ -157,12 +157,12 @@ class Absent(Refused):
     """The service has nothing at this address, or not yet (404)."""
 
 
-class Wrong(Refused):
+class Unprocessable(Refused):
     """The service found the document or a parameter invalid (422)."""
 
 
 class NotTaken(Unavailable):
-    """The service took nothing and says that the client should try later (425, 429)."""
+    """The service did not take the request, and the client should try again later (425, 429)."""
 
 
 class HttpClient:
@@ -176,12 +176,12 @@ class HttpClient:
         httpx2 = _httpx2()
         self._timeout = timeout
         verify = certificates(ca) if ca else _system_certificates()
-        # httpx2 scans all waiting requests at each turn, so they wait here instead.
+        # httpx2 scans all its waiting requests for each one, so they wait here instead.
         self._turns = asyncio.Semaphore(connections)
         self._http = httpx2.AsyncClient(
             verify=verify,
             timeout=timeout,
-            mounts=dict.fromkeys(_HERE),
+            mounts=dict.fromkeys(_LOOPBACK),
             limits=httpx2.Limits(
                 max_connections=connections, max_keepalive_connections=connections
             ),
@@ -226,7 +226,7 @@ class HttpClient:
         *,
         headers: Mapping[str, str] | None = None,
         most: int = DOCUMENT,
-    ) -> Answered:
+    ) -> HttpAnswer:
         """Send a request once; an answer of any status is returned."""
         lines = {**(headers or {}), "accept-encoding": "identity"}
         content: bytes | AsyncIterator[bytes]
@@ -249,7 +249,7 @@ class HttpClient:
             ) from None
         except _failures() as error:
             raise Unavailable(f"{url} {_describe(error)}") from None
-        return Answered(answer.status_code, dict(answer.headers.items()), raw)
+        return HttpAnswer(answer.status_code, dict(answer.headers.items()), raw)
 
 
 def _httpx2() -> "ModuleType":
@@ -262,7 +262,7 @@ def _httpx2() -> "ModuleType":
 
 @cache
 def _failures() -> tuple[type[Exception], ...]:
-    """Return what the HTTP library raises if no answer comes."""
+    """Return the exceptions of the HTTP library for a request without an answer."""
     httpx2 = _httpx2()
     return httpx2.HTTPError, httpx2.InvalidURL, OSError
 
@@ -274,7 +274,7 @@ def _parsed(url: str) -> "httpx2.URL":
     return url_type(url)
 
 
-def body_of(url: str, answer: Answered) -> bytes:
+def body_of(url: str, answer: HttpAnswer) -> bytes:
     """Return the body of a successful answer; raise the problem of any other."""
     if 200 <= answer.status < 300:
         return answer.body
@@ -301,7 +301,9 @@ async def _read_answer(answer: "httpx2.Response", url: str, most: int) -> bytes:
 def _describe(error: Exception) -> str:
     """Say why there was no answer, and what helps: trying later does not fix a certificate."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "has a certificate from no authority that you trust; if it is yours, name it by --ca"
+        return (
+            "has a certificate from no authority that you trust; if it is yours, pass it as `--ca`"
+        )
     return f"does not answer ({type(error).__name__}): check the address, or try later"
 
 
@@ -311,14 +313,14 @@ def _error_of(url: str, status: int, raw: bytes) -> Refused | Unavailable:
         text = str(msgspec.json.decode(raw, type=dict[str, Any])["detail"])[:500]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         text = f"status {status}"
-    if status in _LATER:
+    if status in _RETRY_STATUSES:
         kind = NotTaken if status in _NOT_TAKEN else Unavailable
         return kind(f"{url} cannot do this now: {text}")
     if 300 <= status < 400:
         return Refused(
             f"{url} redirects elsewhere, which was not followed; use the address in the terms"
         )
-    return {404: Absent, 422: Wrong}.get(status, Refused)(f"{url} refused: {text}")
+    return {404: Absent, 422: Unprocessable}.get(status, Refused)(f"{url} refused: {text}")
 
 
 @cache
@@ -345,7 +347,7 @@ async def patiently(
 ) -> _T:
     """Repeat a request for `patience` seconds, at growing intervals, while it is `Unavailable`.
 
-    `draw` turns the pause that is due into the pause that is made.
+    `draw` maps each pause to the time that is really waited.
     """
     deadline, pause = time.monotonic() + patience, _PAUSE
     while True:
@@ -374,7 +376,7 @@ def ask(
     with ThreadPoolExecutor(1) as thread:
         try:
             raw = thread.submit(asyncio.run, once()).result()
-        except Wrong as error:
+        except Unprocessable as error:
             raise Misuse(str(error)) from None
     kind: Any = dict[str, Any] | list[Any]
     return read_document(raw, kind, f"{url} is not the address of a coatcheck service")
@@ -391,8 +393,8 @@ def open_round(
 ) -> str:
     """Have a server open a round everywhere, and return the round's address for people.
 
-    Repeats the request while a role is away: the server opens one round however often it is asked.
-    A caller in a thread of its own ends the wait by setting `stopped`.
+    Repeats the request while a role does not answer: the server opens only one round for all of
+    them. Another thread ends the wait by setting `stopped`.
     """
     stopped = stopped or threading.Event()
     deadline = time.monotonic() + patience

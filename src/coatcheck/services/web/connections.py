@@ -1,9 +1,10 @@
 """Limits on what a client may send and hold: connections, headers, bodies, time (S19.17).
 
-uvicorn has none of these limits: 300 half-sent requests stay open for ever, headers of 40 MB are
-parsed at quadratic cost, a body of 100 MB is read whole, an answer that nobody reads is held for
-ever. So `protocol` returns a subclass of its connection class, and bodies are limited where they
-are read. The subclass uses internals of uvicorn; `pyproject.toml` bounds its version for that.
+uvicorn has none of these limits: 300 half-sent requests stay open forever, headers of 40 MB are
+parsed at quadratic cost, a body of 100 MB is read whole, and an answer that the client does not
+read is held forever. So `protocol` returns a subclass of its connection class, and bodies are
+limited where they are read. The subclass uses internals of uvicorn; `pyproject.toml` bounds its
+version for that.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ _MANY: Final = 10_000
 
 
 class Connection(Protocol):
-    """What `SourceLimits` needs to know about a connection."""
+    """The part of a connection that `SourceLimits` uses."""
 
     @property
     def is_idle(self) -> bool:
@@ -96,10 +97,10 @@ class SourceLimits:
                 del self._open[source]
 
     def check(self, scope: MutableMapping[str, Any]) -> None:
-        """Reject a request that changes something if its source has sent too many of late."""
+        """Reject a request that changes something if its source has recently sent too many."""
         client = scope.get("client")
         if client is None:
-            return  # opened by the gateway: only the relay knows its source
+            return  # from the gateway: only the relay knows its source
         source, is_proxy = self._source_of(client[0])
         if is_proxy:
             values = [value for name, value in scope["headers"] if name == self._header]

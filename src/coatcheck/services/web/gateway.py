@@ -1,8 +1,8 @@
 """Oblivious HTTP gateway of a role (RFC 9458, RFC 9540): opens sealed requests, seals the answers.
 
 It learns what is requested but not by whom: it sees the relay's address only. Its keys are in
-memory only, and each one opens requests for two periods. It serves only routes that are marked
-`relayed`. SPEC section 17.
+memory only, and each key is valid for two periods. It serves only routes that are marked `relayed`.
+SPEC section 17.
 """
 
 from collections.abc import Mapping
@@ -126,7 +126,7 @@ async def gateway_request(service: GatewayService, wire: Wire) -> None:
 
 
 def _padded(answer: Response, least: int, overhead: int) -> bytes:
-    """Encode an answer and pad it to a size of the list; an answer beyond all is an error."""
+    """Encode an answer and pad it to a size of the list; one that is too long becomes an error."""
     text = answer.encode()
     try:
         size = message_size(max(len(text), least - overhead), overhead=overhead)
@@ -173,7 +173,7 @@ def _scope(service: GatewayService, request: Request, headers: Mapping[bytes, by
 
 
 async def _pass_on(service: GatewayService, scope: Scope, body: bytes) -> Response:
-    """Have the service answer the request as if it had come directly."""
+    """Pass a request to the service as if it had come directly, and return the answer."""
     sent: list[Message] = []
 
     async def receive() -> Message:

@@ -3,7 +3,7 @@
 A row of a table names a method, a path and a handler. The application and the OpenAPI document are
 both made from it: parameters and types come from the handler's signature, the summary from its
 docstring. Problems are those of RFC 9457, of a fixed list of types (S19.16). A detail is a fixed
-sentence, or a role's own words about terms, batches and counts; it repeats nothing a person sent.
+sentence, or says something about terms, batches and counts; it repeats nothing that a person sent.
 """
 
 import inspect
@@ -74,7 +74,7 @@ KINDS: Final = {
 }
 """All types, by name."""
 
-_NAMES: Final[tuple[tuple[type[Error], str], ...]] = (
+_KIND_OF_ERROR: Final[tuple[tuple[type[Error], str], ...]] = (
     (Full, "full"),
     (Unavailable, "unavailable"),
     (Fenced, "unavailable"),
@@ -118,7 +118,7 @@ class Problem(Exception):
 
 def problem_of(error: Error) -> Problem:
     """Return the problem that stands for one of our errors."""
-    for kind, name in _NAMES:
+    for kind, name in _KIND_OF_ERROR:
         if isinstance(error, kind):
             return Problem(name, str(error))
     return Problem("internal", "this is an error of the service; it was counted")
@@ -286,7 +286,7 @@ Part = dict[str, Any]
 _BINARY: Final[Part] = {"type": "string", "format": "binary"}
 _UNADMITTED: Final = KINDS["unadmitted"].status
 _RETRY: Final = Header("retry-after", "Seconds after which to try again.", "^[0-9]+$")
-_ANYWHERE: Final = (
+_ERRORS_NOTE: Final = (
     "Errors are problem documents (RFC 9457). Before a request reaches its route, the connection"
     " may answer with the status 400, 408, 429 or 431."
 )
@@ -299,11 +299,11 @@ def describe(role: str, routes: Sequence[Route]) -> Part:
     for route in routes:
         paths.setdefault(route.template, {})[route.method.lower()] = _operation(route, schemas)
     operator = {"type": "http", "scheme": "bearer", "description": "The operator's token."}
-    said = "A token of Privacy Pass (RFC 9577), if the round's terms ask for one."
-    admission = {"type": "http", "scheme": "PrivateToken", "description": said}
+    description = "A token of Privacy Pass (RFC 9577), if the round's terms ask for one."
+    admission = {"type": "http", "scheme": "PrivateToken", "description": description}
     return {
         "openapi": "3.1.0",
-        "info": {"title": f"coatcheck {role}", "version": "1", "description": _ANYWHERE},
+        "info": {"title": f"coatcheck {role}", "version": "1", "description": _ERRORS_NOTE},
         "paths": paths,
         "components": {
             "schemas": components,
