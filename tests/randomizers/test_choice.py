@@ -91,7 +91,7 @@ def test_searched_radii_beat_their_neighbors() -> None:
             assert getattr(other, error)(power=power) >= getattr(best, error)(power=power)
 
 
-def test_errors_are_told_in_the_users_units() -> None:
+def test_errors_are_in_the_users_units() -> None:
     """A square ten times as wide has ten times the error; degrees become metres."""
     wide = Box((-10, -10), (10, 10))
     small = choose(epsilon=3.0, domain=SQUARE).error
@@ -116,7 +116,7 @@ def test_gradients_in_an_l1_ball_have_the_papers_error() -> None:
 
 
 def test_a_product_gets_one_mechanism_a_field() -> None:
-    """Location and preference share a budget, and the report says both."""
+    """Location and preference share a budget, and the report contains both."""
     profile = Product(
         {"place": SQUARE, "ride": Categories(("shared", "alone"))},
         shares={"place": 0.75, "ride": 0.25},
@@ -133,7 +133,7 @@ def test_a_product_gets_one_mechanism_a_field() -> None:
 
 
 def test_goals_and_domains_without_meaning_are_refused() -> None:
-    """A wrong goal, and a product where one number cannot tell the error, get a sentence."""
+    """A wrong goal, and a product whose error is no single number, are refused."""
     with pytest.raises(Misuse, match="a goal is one of"):
         choose(epsilon=1.0, domain=SQUARE, goal="best")  # type: ignore[arg-type]
     with pytest.raises(Misuse, match="different units"):
