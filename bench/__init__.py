@@ -1,7 +1,7 @@
-"""Measurements: `python -m bench [NAME ...]` runs bench/NAME.py, without a name all of them.
+"""Measurements: `python -m bench [NAME ...]` runs modules of this folder, by default all.
 
-Each prints figures beside their targets, as ratios to peers measured in the same run where it
-can, and ends with exit code 1 if a target is missed.
+Each prints figures beside their targets, where possible as ratios to peers measured in the same
+run, and ends with exit code 1 if it misses a target.
 """
 
 import json
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A measured number; with a target, it passes if it is at most that."""
+    """A measured number; with a target, it passes if it is at most the target."""
 
     what: str
     value: float
@@ -49,8 +49,8 @@ def show(figures: list[Figure]) -> int:
 def quickest(*jobs: Callable[[], object], rounds: int = 7) -> list[float]:
     """Return the least seconds of each job over rounds that run all of them in turn.
 
-    In turn, so that a load on the machine meets all alike; the least, because it is what the
-    code costs without that load.
+    In turn, so that a load on the machine affects all alike; the least, because it is the cost of
+    the code without that load.
     """
     best = [float("inf")] * len(jobs)
     for _ in range(rounds):

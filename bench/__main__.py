@@ -13,12 +13,12 @@ NAMES = sorted(
 def main(names: list[str]) -> int:
     """Run each bench and return 1 if one of them missed a target, 2 if one is unknown.
 
-    What follows the first option is for the benches, which read it by themselves.
+    Everything from the first option on goes to the benches, which parse it.
     """
     names = list(takewhile(lambda name: not name.startswith("--"), names))
     unknown = [name for name in names if name not in NAMES]
     if unknown:
-        print(f"bench: there is no {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        print(f"bench: unknown name {', '.join(unknown)}; the names are {', '.join(NAMES)}")
         return 2
     worst = 0
     for name in names or NAMES:

@@ -1,4 +1,4 @@
-"""What a crowd per hour takes in cores, disk and network, from figures measured per report."""
+"""Cores, disk and network for a crowd per hour, computed from figures measured per report."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -27,7 +27,7 @@ class Measured:
 
 
 def capacity(of: Measured, people: float = PEOPLE) -> list[Figure]:
-    """Compute what a number of people per hour takes, if everything runs all the time."""
+    """Compute the resources for a number of people per hour, if every machine is always busy."""
     rate = people / HOUR
     shuffler, server = of.cpu["release"], of.cpu["answer"]
     cores = {"intake": INTAKE, "shuffler": shuffler, "server": server}

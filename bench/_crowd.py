@@ -37,7 +37,7 @@ def round_of(folder: Path, *, people: int) -> list[Figure]:
     from bench.services import plan  # noqa: PLC0415 - each needs the other
 
     each = people // 2
-    # Tickets take longer than a minute to make on two cores: the crowd decides when it closes.
+    # The tickets take more than a minute on two cores, so the crowd decides when the round closes.
     with Cluster(folder / "round") as local:
         url = local.open_round(plan("crowd", minimum=each), closes=1, expires=86_000)
         offer = asyncio.run(_offer(url, local))
@@ -57,16 +57,16 @@ def round_of(folder: Path, *, people: int) -> list[Figure]:
         steps["check, and open every 20th answer (people)"] = time.perf_counter() - begun
         assert all(len(answer.partners) == 1 for answer in answers)  # noqa: S101 - a bench checks
     steps["  of it matching alone"] = _matching(each)
-    return _told(people, steps)
+    return _figures(people, steps)
 
 
-def _told(people: int, steps: dict[str, float]) -> list[Figure]:
+def _figures(people: int, steps: dict[str, float]) -> list[Figure]:
     figures = [Figure(what=name, value=value, unit="s") for name, value in steps.items()]
     cores = os.cpu_count() or 1
     ours = steps["close, peel, shuffle, deliver"] + steps["open, match, seal, publish"]
     draw, seal_one, open_one, sign = _curves()
     # A person draws keys and seals twice and gets a signature; a shuffler opens; a server opens
-    # and seals. The receipts' signatures are made by one process, all else by every core.
+    # and seals. One process signs the receipts; all cores share the rest.
     services = people * (2 * open_one + seal_one) / cores
     whole = services + people * ((draw + 2 * seal_one) / cores + sign)
     total = sum(value for name, value in steps.items() if not name.startswith(" "))
@@ -80,12 +80,12 @@ def _told(people: int, steps: dict[str, float]) -> list[Figure]:
 
 
 async def _offer(url: str, local: Cluster) -> Offer:
-    async with Session(url, path=local.folder / "none", trusted=local.trusted) as visit:
-        return await visit.offer()
+    async with Session(url, path=local.folder / "none", trusted=local.trusted) as session:
+        return await session.offer()
 
 
 def _tickets(offer: Offer, trusted: Trust, each: int) -> list[Ticket]:
-    """Let everybody randomize and seal, on all cores."""
+    """Randomize and seal for everybody, on all cores."""
     context = multiprocessing.get_context("spawn")
     share = -(-each // 8)
     with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:

@@ -1,7 +1,7 @@
-"""The crowds that the benches measure on: the paper's, where their files are, else made up.
+"""The crowds of the benches: the paper's if their files exist, or else synthetic ones.
 
-Set COATCHECK_DATA to the directory of the `.npz` files. A made-up crowd has the same size, and the
-output says which it was.
+Set COATCHECK_DATA to the directory of the `.npz` files. A synthetic crowd has the same size, and
+the output says which one was used.
 """
 
 import os
@@ -91,9 +91,9 @@ def _around(sides: Floats) -> Box:
 
 def reported(places: Floats) -> Floats:
     """Return the places as the server sees them at ε 8 with a cap of 0.05, decoded raw."""
-    made = MinkowskiResponse(domain=SQUARE, epsilon=8.0, radius=0.05)
-    reports = made.randomize(places, seeded(5), clamp=True)
-    return np.asarray(made.estimate(reports, "raw"))
+    randomizer = MinkowskiResponse(domain=SQUARE, epsilon=8.0, radius=0.05)
+    reports = randomizer.randomize(places, seeded(5), clamp=True)
+    return np.asarray(randomizer.estimate(reports, "raw"))
 
 
 def reports(count: int, seed: int, *, mechanism: str = "bounded", clustered: bool = True) -> Floats:
@@ -103,8 +103,10 @@ def reports(count: int, seed: int, *, mechanism: str = "bounded", clustered: boo
     if clustered:
         parts = np.array([[-0.5, -0.4], [0.2, 0.3], [0.6, -0.5], [-0.3, 0.7], [0.0, 0.0]])
         places = parts[draw.integers(0, len(parts), count)] + 0.12 * draw.normal(size=(count, 2))
-    made = REPORTED[mechanism]
-    return np.asarray(made.estimate(made.randomize(places, seeded(seed), clamp=True), "raw"))
+    randomizer = REPORTED[mechanism]
+    return np.asarray(
+        randomizer.estimate(randomizer.randomize(places, seeded(seed), clamp=True), "raw")
+    )
 
 
 def one_cell() -> tuple[Floats, Floats]:

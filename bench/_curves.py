@@ -1,7 +1,7 @@
-"""What the curves alone take: how fast this machine opens and seals if its cores do nothing else.
+"""Time of the curve operations alone: how fast this machine opens and seals on idle cores.
 
-A machine's speed moves by a third within minutes, so a stage is compared with what its own
-processes did between its parts, and not with a minute before or after.
+A machine's speed varies by a third within minutes, so a stage is compared with measurements that
+its own processes take between its parts, not with those of a minute before or after.
 """
 
 import multiprocessing
@@ -47,12 +47,12 @@ def pool() -> ProcessPoolExecutor:
 
 def limits(seconds: float = 2.0) -> dict[str, Limit]:
     """Measure what one opening and one seal take, on all cores at once."""
-    with pool() as made:
+    with pool() as workers:
         measured_limits = {}
         for kind in ("open", "seal"):
-            list(made.map(curve, [kind] * CORES, [0.1] * CORES))  # warm
+            list(workers.map(curve, [kind] * CORES, [0.1] * CORES))  # warm
             measured_limits[kind] = Limit.of(
-                list(made.map(curve, [kind] * CORES, [seconds] * CORES))
+                list(workers.map(curve, [kind] * CORES, [seconds] * CORES))
             )
         return measured_limits
 

@@ -28,7 +28,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Nowhere(ShufflerStore):
-    """A store that keeps rounds and drops uploads at once: the same server without a store."""
+    """A store that keeps rounds and drops uploads: the same server without a store."""
 
     def __init__(self) -> None:
         super().__init__("memory:")
@@ -68,7 +68,7 @@ def serve(kind: str, config: Path, port: int) -> None:
             _without_signatures(service)
         if kind == "route":
             service.commits.add = _at_once  # type: ignore[method-assign]
-    made = uvicorn.Config(
+    server_config = uvicorn.Config(
         app,
         host="127.0.0.1",
         port=port,
@@ -82,11 +82,11 @@ def serve(kind: str, config: Path, port: int) -> None:
         lifespan="off" if kind == "bare" else "on",
     )
     collect_seldom()
-    uvicorn.Server(made).run()
+    uvicorn.Server(server_config).run()
 
 
 def _at_once(item: object) -> "asyncio.Future[tuple[Verdict, bytes]]":
-    """Take in an upload without group commit: what remains is the route."""
+    """Accept an upload without group commit: what remains is the route."""
     del item
     done: asyncio.Future[tuple[Verdict, bytes]] = asyncio.get_running_loop().create_future()
     done.set_result((Verdict.NEW, bytes(RECEIPT_SIZE)))

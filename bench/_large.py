@@ -1,8 +1,8 @@
-"""Every task at a million people per group, each in a process of its own, for its time and memory.
+"""Every task at a million people per group: time and memory, each in a separate process.
 
 `python -m bench tasks --large` runs all of them; `--people N` takes another size, and `--only WORD`
-the rows that have this word in their name. Seconds are of the processor, of the task alone, with
-loops compiled before; memory is the most that the whole process held, the crowd included.
+the rows that have this word in their name. Seconds are CPU time of the task alone, with loops
+compiled before; memory is the peak of the whole process, the crowd included.
 """
 
 import math
@@ -47,18 +47,22 @@ def _neighbours(mechanism: str, people: int) -> Callable[[], object]:
 
 def _standing(people: int) -> Callable[[], object]:
     """Rank numbers such as incomes as the server does: by the posterior of each report."""
-    made = GridResponse(domain=Box((0.0,), (100.0,)), epsilon=2.0, cells=(64,))
+    randomizer = GridResponse(domain=Box((0.0,), (100.0,)), epsilon=2.0, cells=(64,))
     values = np.random.default_rng(1).gamma(4.0, 8.0, (people, 1))
-    reports = made.randomize(values, seeded(1), clamp=True)
-    return lambda: answer(Standing(), [numbers(made, reports)], beliefs=[belief(made, reports)])
+    reports = randomizer.randomize(values, seeded(1), clamp=True)
+    return lambda: answer(
+        Standing(), [numbers(randomizer, reports)], beliefs=[belief(randomizer, reports)]
+    )
 
 
 def _mean(people: int) -> Callable[[], object]:
     """Decode and add up whole gradients; any reports take as long to decode as honest ones."""
-    made = SphereResponse(domain=Ball(radius=1.0, p=2, dimension=_LINEAR), epsilon=4.0)
-    reports = np.random.default_rng(1).integers(made.low[0], made.high[0] + 1, (people, 1))
+    randomizer = SphereResponse(domain=Ball(radius=1.0, p=2, dimension=_LINEAR), epsilon=4.0)
+    reports = np.random.default_rng(1).integers(
+        randomizer.low[0], randomizer.high[0] + 1, (people, 1)
+    )
     task = Learning(dimension=_LINEAR, share_mean=True, rewards=False)
-    return lambda: mean_of(task, reports, partial(numbers, made))
+    return lambda: mean_of(task, reports, partial(numbers, randomizer))
 
 
 def _sampled(people: int) -> Callable[[], object]:
@@ -173,9 +177,9 @@ def peak() -> float:
 
 
 if __name__ == "__main__":
-    made = JOBS[sys.argv[1]]
-    made(_WARM)()
-    job = made(int(sys.argv[2]))
+    make_job = JOBS[sys.argv[1]]
+    make_job(_WARM)()
+    job = make_job(int(sys.argv[2]))
     start = time.process_time()
     job()
     print(time.process_time() - start, peak())

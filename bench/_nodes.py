@@ -1,7 +1,7 @@
 """Two nodes of Ray on this machine, each with one core: `with Nodes(folder) as nodes`.
 
-They are children of a process of their own, and end with it. It ends when its starter does, however
-that is: then its standard input is closed.
+They are children of a separate process and end with it. That process ends when its starter does, in
+whatever way, because its standard input is closed then.
 """
 
 import logging
@@ -37,9 +37,9 @@ class Nodes:
 
     Attributes:
         token: the file with its token.
-        logs: the folder with what its processes write.
-        pid: the process that has started its nodes.
-        address: where its head is.
+        logs: the folder of its processes' logs.
+        pid: the process that started its nodes.
+        address: the address of its head.
     """
 
     def __init__(self, folder: Path, *, env: Mapping[str, str] | None = None, **tls: str) -> None:
@@ -47,14 +47,14 @@ class Nodes:
         self.token.write_text(system().token(32).hex())
         self.token.chmod(0o600)
         self._settings: dict[str, Any] = {"token": str(self.token), "node": HEAD, **tls}
-        # Sockets are in it, whose names may not be long.
+        # It holds sockets, whose names must be short.
         self.logs = Path("/tmp") / f"coatcheck-ray-{os.getpid()}"  # noqa: S108 - of this process
         self._env = {
             **os.environ,
             **SOON,
             **environment(RaySettings(address="@head", **self._settings)),
-            "RAY_worker_niceness": "0",  # by itself Ray gives way to everybody else
-            # Or another Ray of this machine would take this cluster for its own.
+            "RAY_worker_niceness": "0",  # by default Ray gives way to all other processes
+            # Otherwise another Ray on this machine would join this cluster.
             "RAY_TMPDIR": str(self.logs),
             **(env or {}),
         }

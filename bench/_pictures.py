@@ -1,9 +1,9 @@
-"""Draw what reading with the map in mind is worth: `python -m bench._pictures FOLDER`.
+"""Pictures of what knowledge of the map is worth: `python -m bench._pictures FOLDER`.
 
-`city.png` shows where people are, where the server reads them plainly, by the density that the
-batch itself shows, and by a codebook that public places made, all at one local ε. `errors.png`
-shows the mean error against ε, with the line of the best answer that needs no report. Set
-COATCHECK_DATA to the directory of the check-ins; without them a made-up crowd stands in. Needs
+`city.png` shows the true places of people and three decodings at one local ε: each report
+separately, by the density that the batch itself shows, and by a codebook of public places.
+`errors.png` shows the mean error against ε, with the line of the best answer that needs no report.
+Set COATCHECK_DATA to the directory of the check-ins; otherwise a synthetic crowd stands in. Needs
 matplotlib.
 """
 

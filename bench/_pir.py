@@ -2,14 +2,14 @@
 
 One server, no assumption but learning with errors. Entries are columns of bytes, so a database of N
 entries of w bytes is a matrix of w rows and N columns modulo p = 256. The hint D A has w rows of n
-numbers; everybody fetches it once per round. A query for column i is A s + e + (q / p) u_i modulo
+numbers; each person fetches it once per round. A query for column i is A s + e + (q / p) u_i modulo
 q = 2^32, with s uniform and e Gaussian; the answer is D times the query, and q / p times the column
-plus a small error remains when D A s is taken off.
+plus a small error remains after D A s is subtracted.
 
 Parameters are the paper's: n = 1024, q = 2^32, sigma = 6.4, which it estimates at 128 bits.
 Entries are sealed, so their bytes are as good as uniform: with 2^20 of them the error of a byte has
 a deviation of 148 * 6.4 * 2^10, and 8.6 times that would make it wrong. The errors are drawn with
-floats, and nothing here is hardened: it is measured, not served.
+floats, and nothing here is hardened: this code is for measurements only.
 """
 
 import hashlib
@@ -96,8 +96,8 @@ def ask(place: int, columns: int, seed: bytes, entropy: Entropy) -> tuple[Number
     return query, secret
 
 
-def recover(found: Numbers, known: Numbers, secret: Numbers) -> bytes:
+def recover(reply: Numbers, known: Numbers, secret: Numbers) -> bytes:
     """Recover the column from an answer, with the hint and the secret."""
-    rest: Numbers = found - (known * secret).sum(axis=1, dtype=np.uint32)
+    rest: Numbers = reply - (known * secret).sum(axis=1, dtype=np.uint32)
     column: Bytes = ((rest + np.uint32(STEP // 2)) // np.uint32(STEP)).astype(np.uint8)
     return column.tobytes()

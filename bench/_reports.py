@@ -31,11 +31,11 @@ def uploads(signed: SignedTerms, count: int, *, stand_in: bool) -> Iterator[list
     groups = len(verify_signatures(signed).terms.groups)
     each = count // groups
     todo = ((at, group) for at in range(0, each, CHUNK) for group in range(groups))
-    with pool() as made:
+    with pool() as workers:
 
         def begun(most: int) -> Iterator[Future[list[Upload]]]:
             for at, group in islice(todo, most):
-                yield made.submit(_some, signed, group, min(CHUNK, each - at), stand_in)
+                yield workers.submit(_some, signed, group, min(CHUNK, each - at), stand_in)
 
         jobs = deque(begun(_AHEAD * CORES))
         while jobs:
@@ -51,14 +51,14 @@ def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[U
     places = np.random.default_rng().random((count, 2))
     reports = randomizer.randomize(places, system()).tolist()
     # One key to receive with for all: to draw one is the person's work, and no role's.
-    mine = KeyPairs(CLASSICAL, system().token(32)).opening.public_raw
+    public = KeyPairs(CLASSICAL, system().token(32)).opening.public_raw
     to_server = SealingKey(CLASSICAL, bytes.fromhex(server.sealing))
     to_shuffler = SealingKey(CLASSICAL, bytes.fromhex(round_.terms.shufflers[0].sealing))
     inner = binding(Purpose.REPORT, digest=round_.digest, group=group)
     uploads = []
     for report in reports:
         name = system().token(16)
-        contact = mine + system().token(31) + b"\1"
+        contact = public + system().token(31) + b"\1"
         text = bytes((1, group)) + contact + form.encode(report) + bytes(of.note_size)
         if stand_in:
             body = text + bytes(2 * OVERHEAD)

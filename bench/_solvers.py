@@ -5,7 +5,7 @@ has this word in its name, `--sizes 1000,10000` other sizes, and `--seconds N` a
 Each cell is measured in a process of its own, with loops compiled before: seconds of the processor
 for the solver alone, and the most memory that the process held, the crowd included. A way that
 exceeds the time limit or 8 GB is not tried at larger sizes, nor one that takes a tenth of the limit
-or twenty times as long as ours. A cell also says how far its answer is from ours, if it is.
+or twenty times as long as ours. A cell also shows how far its answer is from ours, if it differs.
 """
 
 import json
@@ -49,7 +49,7 @@ from coatcheck.tasks.solvers.maximum import _compiled_graph as _listed
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
 SECONDS: Final = 60.0
 _MOST_MEMORY: Final = 8 << 30
-_ENOUGH: Final = 0.5  # seconds: what is quicker is repeated so long, and the mean counts
+_ENOUGH: Final = 0.5  # seconds: a quicker job is repeated for this long, and the mean counts
 _HOPELESS: Final = 20  # times as long as ours
 _NEAR: Final = 24
 _MOST_VARIABLES: Final = 3_000_000  # of a linear program
@@ -79,13 +79,15 @@ def _people(count: int, seed: int, *, clustered: bool) -> Floats:
 def _estimates(
     count: int, seed: int, *, mechanism: str, how: Any, clustered: bool = True
 ) -> Floats:
-    made = (
+    randomizer = (
         MinkowskiResponse(domain=SQUARE, epsilon=2.0, radius=0.5)
         if mechanism == "minkowski"
         else REPORTED[mechanism]
     )
     places = _people(count, seed, clustered=clustered)
-    return np.asarray(made.estimate(made.randomize(places, seeded(seed), clamp=True), how))
+    return np.asarray(
+        randomizer.estimate(randomizer.randomize(places, seeded(seed), clamp=True), how)
+    )
 
 
 def _sides(few: float, radius: Callable[[int], float], draw: Callable[..., Floats]) -> Any:
@@ -126,15 +128,17 @@ LEAST_COST: Final = {
 
 def _believed(n: int, *, mechanism: str) -> tuple[Floats, Positions, Positions]:
     """Return expected distances by kinds of reports, and the number of reports of each kind."""
-    made = REPORTED[mechanism]
-    known: list[Belief] = [
-        belief(made, made.randomize(_people(m, m, clustered=True), seeded(m), clamp=True))
+    randomizer = REPORTED[mechanism]
+    beliefs: list[Belief] = [
+        belief(
+            randomizer, randomizer.randomize(_people(m, m, clustered=True), seeded(m), clamp=True)
+        )
         for m in (n * 4 // 5, n)
     ]
-    costs = expected_costs(known[0], known[1], cdist)
+    costs = expected_costs(beliefs[0], beliefs[1], cdist)
     counts = [
         np.bincount(side.kinds, minlength=size)
-        for side, size in zip(known, costs.shape, strict=True)
+        for side, size in zip(beliefs, costs.shape, strict=True)
     ]
     rows, columns = map(np.flatnonzero, counts)
     return costs[np.ix_(rows, columns)], counts[0][rows], counts[1][columns]
@@ -468,14 +472,14 @@ def _child(task: str, crowd: str, way: str, size: int, limit: float) -> None:
     if way == "ours" and task == "maximum matching":  # whichever of its loops the crowd needs
         solve(MAXIMUM["grid, radius 0.11"](3_000))
         solve(MAXIMUM["anywhere, degree 3"](3_000))
-    made = _drawn(task, crowd, size)
+    problem = _drawn(task, crowd, size)
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     most = int(time.process_time() + limit) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (most, most))
     turns, spent, start = 0, 0.0, time.process_time()
     while not turns or spent < _ENOUGH:
         try:
-            answer = float(solve(made))
+            answer = float(solve(problem))
         except MemoryError:
             sys.exit("over 8 GB")
         turns, spent = turns + 1, time.process_time() - start
@@ -483,10 +487,10 @@ def _child(task: str, crowd: str, way: str, size: int, limit: float) -> None:
 
 
 def _drawn(task: str, crowd: str, size: int) -> Any:
-    made = TASKS[task].crowds[crowd](size)
+    problem = TASKS[task].crowds[crowd](size)
     if task == "flow between places":
-        return Network.between(made)
-    return _graph(made) if task == "matching on listed pairs" else made
+        return Network.between(problem)
+    return _graph(problem) if task == "matching on listed pairs" else problem
 
 
 if __name__ == "__main__":

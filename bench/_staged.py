@@ -1,10 +1,10 @@
-"""A role's process for `bench scale`: the service as it is, and a note of what each stage took.
+"""A role's process for `bench scale`: the shipped service, with a record of each stage's cost.
 
 `python -m bench._staged ROLE SETTINGS LISTEN` serves as `coatcheck.services.process` does. Every
-process that computes imports this file again, and so notes what it does: a line per call in the
-file that the environment names. After every part it opens or seals for a moment more, which says
-how fast the machine is just then. With `STAND_IN` nothing is sealed: bytes of the same size stand
-for it.
+process that computes imports this file again, and so records its calls, one line each, in the file
+that the environment names. After every part it opens or seals for a moment more, which measures the
+speed of the machine at that time. With `STAND_IN` nothing is sealed: bytes of the same size stand
+in.
 """
 
 import json
@@ -62,13 +62,13 @@ def worker_processes() -> list[int]:
 
 
 def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Record what each call of a function takes, here and in its worker processes."""
+    """Record the time and memory of each call of a function, here and in its worker processes."""
 
     @wraps(call)
-    def inside(*given: Any, **named: Any) -> Any:
+    def inside(*args: Any, **options: Any) -> Any:
         wall, own = time.perf_counter(), time.process_time()
         before = sum(map(cpu_of, worker_processes()))
-        result = call(*given, **named)
+        result = call(*args, **options)
         own = time.process_time() - own
         helpers = worker_processes()
         row = {
@@ -98,8 +98,8 @@ def sampled(kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
     """Open or seal for a moment after each part, as part of the stage's time."""
 
     @wraps(call)
-    def inside(bulk: Bulk, many: Sequence[bytes], **named: Any) -> Any:
-        result = call(bulk, many, **named)
+    def inside(bulk: Bulk, many: Sequence[bytes], **options: Any) -> Any:
+        result = call(bulk, many, **options)
         if len(many) >= _SOME:
             done = curve(kind, _MOMENT)
             _note({"stage": f"limit {kind}", "role": sys.argv[1], **done._asdict()})
@@ -108,33 +108,33 @@ def sampled(kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return inside
 
 
-def _uncovered(_: Bulk, sealed: Sequence[bytes], **named: Any) -> list[bytes | None]:
-    del named
+def _uncovered(_: Bulk, sealed: Sequence[bytes], **options: Any) -> list[bytes | None]:
+    del options
     return [one[:-OVERHEAD] for one in sealed]
 
 
-def _covered(_: Bulk, plain: Sequence[bytes], **named: Any) -> list[bytes]:
-    del named
+def _covered(_: Bulk, plain: Sequence[bytes], **options: Any) -> list[bytes]:
+    del options
     return [one + bytes(OVERHEAD) for one in plain]
 
 
-def _job(job: str, *given: Any) -> Any:
-    return noted(job.rpartition(":")[2], _with_store)(job, *given)
+def _job(job: str, *args: Any) -> Any:
+    return noted(job.rpartition(":")[2], _with_store)(job, *args)
 
 
 class _Noting:
-    """A runner that notes what each stage takes."""
+    """A runner that records the cost of each stage."""
 
     def __init__(self, runner: worker_pools.Runner) -> None:
         self._runner = runner
 
-    def run(self, stage: Callable[..., bytes], *given: Any) -> None:
-        """Do a stage."""
-        noted(stage.__name__, self._runner.run)(stage, *given)
+    def run(self, stage: Callable[..., bytes], *args: Any) -> None:
+        """Run a stage."""
+        noted(stage.__name__, self._runner.run)(stage, *args)
 
 
-def _runner_for(*given: Any, **named: Any) -> _Noting:
-    return _Noting(_plain_runner_for(*given, **named))
+def _runner_for(*args: Any, **options: Any) -> _Noting:
+    return _Noting(_plain_runner_for(*args, **options))
 
 
 if NOTES in os.environ:
@@ -150,7 +150,7 @@ if NOTES in os.environ:
     _with_store = worker_pools.run_with_store
     wraps(_with_store)(_job)
     worker_pools.run_with_store = _job  # type: ignore[assignment]
-    # Not before: what it imports takes both as they are then.
+    # Not before: its imports bind both names as they are then.
     if "shuffler" in sys.argv:
         from coatcheck.services.shuffler.pipeline import Release
 

@@ -1,4 +1,4 @@
-"""What a long rehearsal says of itself while it runs, and how much memory its processes had."""
+"""Progress of a long rehearsal while it runs, and the peak memory of its processes."""
 
 import sys
 import time
@@ -9,16 +9,16 @@ from bench._staged import children, peak_of
 from coatcheck.services.local_cluster import Cluster
 
 _OFTEN: Final = 10.0
-"""After how many seconds at most something is said."""
+"""Seconds between two lines of progress, at least."""
 
 
-class Said:
+class Progress:
     """Progress of a long run, printed to standard error from time to time."""
 
     def __init__(self) -> None:
         self._begun = self._last = time.monotonic()
 
-    def now_and_then(self, what: str) -> None:
+    def show(self, what: str) -> None:
         """Print a line, unless one was printed a moment ago."""
         now = time.monotonic()
         if now >= self._last + _OFTEN:
@@ -26,7 +26,7 @@ class Said:
             print(f"{now - self._begun:6.0f} s: {what}", file=sys.stderr, flush=True)
 
 
-def last_words(folder: Path) -> str:
+def last_log_line(folder: Path) -> str:
     """Return the last line of the newest log."""
     newest = max(folder.glob("*.log"), key=lambda path: path.stat().st_mtime)
     lines = newest.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,8 +1,8 @@
 """How long accounting takes: amplify, calibrate, plan and composition, beside the plain sum.
 
 The plain sum is the same right-hand side, δ ≤ (1/n) E[(G_1 + ... + G_n)_+], evaluated over every
-number of clones with whole vectors and nothing else thought of: what one writes first. Both solve
-for ε with the same number of evaluations in mind; ratios are of one run.
+number of clones with whole vectors and no other optimization: the obvious first version. Both solve
+for ε with about the same number of evaluations; ratios are of one run.
 
 COATCHECK_PUBLISHED in the environment may name a checkout of apple/ml-shuffling-amplification
 (Feldman, McMillan and Talwar 2021); then its program is timed as well, in the same run.
@@ -63,8 +63,8 @@ def _seconds(job: Callable[[], object], repeats: int = REPEATS) -> float:
     """Return the least processor time of a few runs, each with empty caches."""
     times = []
     for _ in range(repeats):
-        for known in _REMEMBERED:
-            known.cache_clear()
+        for cached in _REMEMBERED:
+            cached.cache_clear()
         start = time.process_time()
         job()
         times.append(time.process_time() - start)
@@ -164,7 +164,7 @@ def _published() -> list[Figure]:
 
 
 def _rest(plain: float) -> list[Figure]:
-    """Time plans and seasons; 23 plain sums are about 1 s on a quiet core."""
+    """Time plans and repeated rounds; 23 plain sums are about 1 s on a quiet core."""
     square = {"all": Group(Box((-1, -1), (1, 1)), crowd=10_000)}
     law = AnyLdp(epsilon=4.276)
     season = partial(compose, law, crowd=10_000, delta=2e-7, rounds=80, sampled=0.2)

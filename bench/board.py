@@ -1,6 +1,6 @@
 """A board's memory and time: one real process, many rounds, and a bulletin of a million entries.
 
-Its resident memory is read before and after, its CPU from its process; then it starts anew.
+The bench reads its resident memory before and after, and its CPU time; then it restarts the board.
 """
 
 import asyncio
@@ -76,11 +76,11 @@ async def _measured(local: Cluster, entries: int, rounds: int) -> list[Figure]:
         restarted = time.perf_counter() - again
         await peers.get(path)
     assert whole == size  # noqa: S101 - a bench
-    asked = f"a board of {entries:,} entries"
+    subject = f"a board of {entries:,} entries"
     return [
         Figure(what="resident memory with one round", value=begun, unit="MB"),
         Figure(what=f"  more with {rounds:,} rounds", value=many - begun, unit="MB", target=GROWTH),
-        Figure(what=f"  more with {asked}", value=held - begun, unit="MB", target=GROWTH),
+        Figure(what=f"  more with {subject}", value=held - begun, unit="MB", target=GROWTH),
         Figure(what="  more after it was fetched", value=last - begun, unit="MB", target=GROWTH),
         Figure(what="  more at the highest", value=peak - begun, unit="MB", target=GROWTH),
         Figure(what=f"one entry of {entries:,} with its proof", value=max(sizes) / 1e3, unit="KB"),
@@ -96,12 +96,12 @@ async def _logged(local: Cluster, peers: HttpClient, name: str) -> str:
     shuffler = read_keys(local.folder / "shuffler-1.key")
     board = replace(read_keys(local.folder / "board.key").public, url=local.url("board"))
     now = int(time.time())
-    asked: dict[str, Any] = {
+    parties: dict[str, Any] = {
         "url": "http://127.0.0.1:2",
         "shufflers": [replace(shuffler.public, url="http://127.0.0.1:1").shuffler(Anybody())],
         "board": board.notary,
     }
-    raw = draft(settings, plan(name, minimum=1000), (now, now + 86_400, now + 90_000), **asked)
+    raw = draft(settings, plan(name, minimum=1000), (now, now + 86_400, now + 90_000), **parties)
     signed = countersign(read_signed(raw), keys=shuffler.pairs, pledged={})
     url = f"{board.url}/rounds/{verify_signatures(signed).digest.hex()}"
     await peers.send(url, write_signed(signed), method="PUT")
@@ -119,8 +119,8 @@ async def _publish(
         sorted(os.urandom(round_.entry_size(group)) for _ in range(each)) for group in range(2)
     ]
     tallies = [Tally(each), Tally(each)]
-    made = Bulletin.compose(groups, ANSWERED, round_.digest, tallies, roots=[bytes(32)])
-    raw = made.signed(keys.pairs.signing.sign).encode()
+    bulletin = Bulletin.compose(groups, ANSWERED, round_.digest, tallies, roots=[bytes(32)])
+    raw = bulletin.signed(keys.pairs.signing.sign).encode()
     headers = delivery_headers(raw, digest=round_.digest, signing=keys.pairs.signing)
     await peers.send(f"{url}/bulletin", raw, headers=headers)
     address = groups[1][each // 3][:16].hex()

@@ -1,6 +1,6 @@
-"""What terms cost the client in JavaScript until it knows what a crowd gives: CPU time in Node.
+"""CPU time in Node until the JavaScript client knows the promise of given terms.
 
-The committed bundle makes each mechanism of its parameters and amplifies its law.
+The committed bundle builds each mechanism from its parameters and amplifies its law.
 """
 
 import json
@@ -34,36 +34,36 @@ def main() -> int:
     """Measure and print; return 1 if a target is missed."""
     square = Box((0.0, 0.0), (1.0, 1.0))
     both = Product({"place": square, "likes": Categories(("tea", "coffee", "milk"))})
-    made = {
+    mechanisms = {
         "bounded": BoundedResponse(domain=square, epsilon=1.0, radius=0.3),
         "a place and a label": fieldwise(epsilon=1.0, domain=both),
         **{name: make(1.0) for name, make in strangers()},
     }
-    asked: list[dict[str, Any]] = [
-        {"what": f"{name}: ε 1, crowd {crowd:,}", "made": one, "crowd": crowd, "delta": delta}
-        for name, one in made.items()
+    cases: list[dict[str, Any]] = [
+        {"what": f"{name}: ε 1, crowd {crowd:,}", "randomizer": one, "crowd": crowd, "delta": delta}
+        for name, one in mechanisms.items()
         for crowd, delta in CROWDS
     ]
     return show(
         [
             Figure(what=one["what"], value=ms, unit="ms", target=TARGET)
-            for one, ms in zip(asked, _measured(asked), strict=True)
+            for one, ms in zip(cases, _measured(cases), strict=True)
         ]
     )
 
 
-def _measured(asked: list[dict[str, Any]]) -> list[float]:
+def _measured(cases: list[dict[str, Any]]) -> list[float]:
     """Return the milliseconds of each mechanism, measured with the bundle in Node."""
     node = shutil.which("node")
     if node is None:
         raise SystemExit("bench browser needs Node 20 or newer on the path")
-    given = [
-        {"params": one["made"].params(), "crowd": one["crowd"], "delta": one["delta"]}
-        for one in asked
+    documents = [
+        {"params": one["randomizer"].params(), "crowd": one["crowd"], "delta": one["delta"]}
+        for one in cases
     ]
     done = subprocess.run(  # noqa: S603 - our own script
         [node, "--no-warnings", "--input-type=module", "--eval", _SCRIPT, str(_BUNDLE)],
-        input=json.dumps(given),
+        input=json.dumps(documents),
         capture_output=True,
         text=True,
         check=True,

@@ -58,11 +58,11 @@ def _places() -> list[dict[str, Any]]:
         public, people = every[:PRIOR], every[PRIOR : PRIOR + PEOPLE]
         free = _report_free(city, public, people)
         for epsilon, target in zip(EPSILONS, targets, strict=True):
-            made = CodebookResponse.placed(domain=city, epsilon=epsilon, points=public)
-            error = made.expected_error(places=people)
+            response = CodebookResponse.placed(domain=city, epsilon=epsilon, points=public)
+            error = response.expected_error(places=people)
             row = {"data": name, "epsilon": epsilon, "what": "codebook", "value": error}
             row |= {"unit": "m", "target": min(target, free), "people": len(people)}
-            rows.append(row | {"decode": made.decode, "mean_error": error, "report_free": free})
+            rows.append(row | {"decode": response.decode, "mean_error": error, "report_free": free})
     return rows
 
 
@@ -88,14 +88,16 @@ def _directions() -> list[dict[str, Any]]:
             one = 1e3 * min(_seconds(ours, values[0]) for _ in range(20))
             row = {"what": "one report, CPU", "value": one, "unit": "ms", "target": 5.0}
             rows.append(named | row)
-            jobs = (partial(made.randomize, values, system()) for made in (ours, theirs))
+            jobs = (
+                partial(randomizer.randomize, values, system()) for randomizer in (ours, theirs)
+            )
             times = quickest(*jobs, rounds=5)
             row = {"what": "many reports : PrivUnit", "value": times[0] / times[1], "unit": "x"}
             rows.append(named | row | {"target": 3.0})
     return rows
 
 
-def _seconds(made: SphereResponse, value: Floats) -> float:
+def _seconds(randomizer: SphereResponse, value: Floats) -> float:
     start = time.process_time()
-    made.randomize_one(value, system())
+    randomizer.randomize_one(value, system())
     return time.process_time() - start

@@ -1,8 +1,8 @@
 """What terms from a stranger cost a client until it has joined or refused: CPU time of its thread.
 
 The largest mechanisms that SPEC section 13 allows, at budgets from tiny to useless and in crowds
-up to the largest, signed and examined as in a round. Every look has terms of its own, so that
-nothing is remembered from the last; the quickest of a few counts.
+up to the largest, signed and examined as in a round. Every examination has new terms, so
+that no cache helps; the quickest of a few counts.
 """
 
 import json
@@ -74,9 +74,9 @@ def slowest(
     return slowest_looks
 
 
-def _look(cast: RoleKeys, made: Randomizer, crowd: int, delta: float) -> float:
+def _look(cast: RoleKeys, randomizer: Randomizer, crowd: int, delta: float) -> float:
     """Return the seconds until a client has examined terms with this mechanism."""
-    signed = _signed(cast, made, crowd, delta)
+    signed = _signed(cast, randomizer, crowd, delta)
     start = time.thread_time()
     try:
         limit = Limit(epsilon=64.0, delta=1e-3)
@@ -86,15 +86,19 @@ def _look(cast: RoleKeys, made: Randomizer, crowd: int, delta: float) -> float:
     return time.thread_time() - start
 
 
-def _signed(cast: RoleKeys, made: Randomizer, crowd: int, delta: float) -> SignedTerms:
+def _signed(cast: RoleKeys, randomizer: Randomizer, crowd: int, delta: float) -> SignedTerms:
     """Return terms signed by parties that computed nothing, so that no cache is warm."""
     plan = GroupPlan(name="people", randomizer=_PLAIN, minimum=2, delta=delta)
     task = Download(groups=("people",))
     terms = json.loads(cast.agree([plan], task=task, name="terms", suite=CLASSICAL).document)
-    size = PayloadFormat.between(made.low, made.high).size
-    given = {"randomizer": made.params(), "decode": made.decodes[0], "payload_size": size}
+    size = PayloadFormat.between(randomizer.low, randomizer.high).size
+    mechanism = {
+        "randomizer": randomizer.params(),
+        "decode": randomizer.decodes[0],
+        "payload_size": size,
+    }
     promise = {**terms["groups"][0]["promise"], "epsilon": 64.0}
-    terms["groups"][0] |= {**given, "minimum": crowd, "promise": promise}
+    terms["groups"][0] |= {**mechanism, "minimum": crowd, "promise": promise}
     document = json.dumps(terms, separators=(",", ":"))
     own, other = (
         keys.signing.sign(f"coatcheck/v1/terms/{role}\0{document}".encode()).hex()
@@ -137,8 +141,8 @@ def _ball(p: float, dimension: int, *, steps: int = _STEPS) -> Ball:
     return Ball(radius=1.0, p=p, dimension=dimension, steps=steps)
 
 
-def _at(kind: Any, **given: Any) -> Callable[[float], Randomizer]:
-    return lambda epsilon: kind(epsilon=epsilon, **given)
+def _at(kind: Any, **options: Any) -> Callable[[float], Randomizer]:
+    return lambda epsilon: kind(epsilon=epsilon, **options)
 
 
 def _fields(line: Box, epsilon: float, size: int) -> FieldwiseResponse:

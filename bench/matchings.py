@@ -40,11 +40,11 @@ class Round:
     rows: Floats
     columns: Floats
     radius: float
-    told: str
+    description: str
 
 
 def draw(seed: int) -> Round:
-    """Return a random round, with words that say what is special about it."""
+    """Return a random round, with a description."""
     draws = np.random.default_rng(seed)
     kind = _KINDS[seed % len(_KINDS)]
     few = int(draws.integers(1, 60))
@@ -60,8 +60,10 @@ def draw(seed: int) -> Round:
         radius *= 1.003  # hundredths are no binary fractions: at the radius, rounding would decide
     if draws.random() < 0.5:
         sides.reverse()
-    told = f"seed {seed}: {kind}, {len(sides[0])} x {len(sides[1])}, moved {moved:g}, {scaled:g}"
-    return Round(sides[0], sides[1], radius, told)
+    description = (
+        f"seed {seed}: {kind}, {len(sides[0])} x {len(sides[1])}, moved {moved:g}, {scaled:g}"
+    )
+    return Round(sides[0], sides[1], radius, description)
 
 
 def _places(kind: str, size: int, axes: int, draws: np.random.Generator) -> Floats:
@@ -87,19 +89,21 @@ def wrong(one: Round) -> list[str]:
     costs = (apart if few is one.rows else apart.T) / unit
     best = float(costs[linear_sum_assignment(costs)].sum())
     with patch.object(assignment, "_SMALL_PAIRS", 0):  # so small a round would go to scipy itself
-        made = assign(few, many)
-    cost = float(costs[np.arange(len(few)), made.columns].sum())
-    if len(np.unique(made.columns)) < len(few) or made.columns.min() < 0:
-        faults.append(f"{one.told}: not everybody has a partner of their own")
-    if cost - best > (made.gap + _CLOSE) * max(best, 1e-12):
-        faults.append(f"{one.told}: cost {cost!r}, least {best!r}, stated gap {made.gap:g}")
+        matching = assign(few, many)
+    cost = float(costs[np.arange(len(few)), matching.columns].sum())
+    if len(np.unique(matching.columns)) < len(few) or matching.columns.min() < 0:
+        faults.append(f"{one.description}: not everybody has a separate partner")
+    if cost - best > (matching.gap + _CLOSE) * max(best, 1e-12):
+        faults.append(
+            f"{one.description}: cost {cost!r}, least {best!r}, stated gap {matching.gap:g}"
+        )
     near = apart <= one.radius
     most = int((maximum_bipartite_matching(csr_array(near), perm_type="column") >= 0).sum())
     partner = maximum(one.rows, one.columns, radius=one.radius)
     paired = np.flatnonzero(partner >= 0)
     far = int((~near[paired, partner[paired]]).sum())
     if len(np.unique(partner[paired])) < len(paired) or far or len(paired) != most:
-        faults.append(f"{one.told}: {len(paired)} pairs, {far} too far, {most} possible")
+        faults.append(f"{one.description}: {len(paired)} pairs, {far} too far, {most} possible")
     return faults
 
 

@@ -1,8 +1,8 @@
 """How near the mechanisms that `choose` finds are to the best that any ε-LDP mechanism can do.
 
 The best is a linear program: values are cells of the domain, answers are places, and the chance of
-an answer from one value is at most e^ε times that from another. Turning or mirroring the domain
-changes nothing, so only one value of each kind is needed. A program with finite cells is not a
+an answer from one value is at most e^ε times that from another. Rotating or mirroring the domain
+changes nothing, so one value per orbit is enough. A program with finite cells is not a
 proof of optimality; finer ones moved its value by less than 1 % on a line and 2 % elsewhere.
 """
 

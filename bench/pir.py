@@ -31,12 +31,12 @@ def _measured(size: int) -> list[Figure]:
     seed, place = b"round", size // 3
     few = np.ascontiguousarray(database[:, :8])
     answer(few, np.zeros(8, dtype=np.uint32))  # which compiles it
-    built, known = _timed(lambda: hint(database, seed))
-    asked, (query, secret) = _timed(lambda: ask(place, size, seed, system()))
-    spent, found = _timed(lambda: answer(database, query))
-    read, column = _timed(lambda: recover(found, known, secret))
+    built, round_hint = _timed(lambda: hint(database, seed))
+    asking, (query, secret) = _timed(lambda: ask(place, size, seed, system()))
+    spent, reply = _timed(lambda: answer(database, query))
+    read, column = _timed(lambda: recover(reply, round_hint, secret))
     if column != database[:, place].tobytes():
-        raise RuntimeError("the answer is not the entry that was asked for")
+        raise RuntimeError("the answer is not the entry that was asking for")
     down = WIDTH * N * 4 + WIDTH * 4
     return [
         Figure(what=f"{size:,} entries: the whole board", value=size * WIDTH / 1e3, unit="KB"),
@@ -44,7 +44,7 @@ def _measured(size: int) -> list[Figure]:
         Figure(what="  SimplePIR, up (query)", value=size * 4 / 1e3, unit="KB"),
         Figure(what="  board's CPU per answer", value=spent * 1e3, unit="ms"),
         Figure(what="  board's CPU per round (hint)", value=built, unit="s"),
-        Figure(what="  person's CPU (query and opening)", value=asked + read, unit="s"),
+        Figure(what="  person's CPU (query and opening)", value=asking + read, unit="s"),
     ]
 
 

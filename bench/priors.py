@@ -1,10 +1,10 @@
-"""What knowing where people are is worth: real check-ins, read plainly and by what reports show.
+"""What knowledge of where people are is worth: real check-ins under three decoders.
 
-`median` and `learned` read the same reports of Bounded response; `learned` knows nothing but the
-batch. `prior` is the codebook that `choose` finds for a public prior. The
-people who are read are never among those who made the prior. The report-free answer is one place
-for everybody: the middle of the box, or the prior's median. Set COATCHECK_DATA to the directory of
-the files; without them a made-up crowd stands in. `--json` prints rows.
+`median` and `learned` decode the same reports of Bounded response; `learned` knows nothing but the
+batch. `prior` is the codebook that `choose` finds for a public prior. No person is in both the
+crowd and the prior. The report-free answer is one place for everybody: the middle of the box, or
+the prior's median. Set COATCHECK_DATA to the directory of the files; otherwise a synthetic crowd
+stands in. `--json` prints rows.
 """
 
 import json
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 BUDGETS: Final = (1.0, 3.0, 5.0, 8.0)
 CROWDS: Final = (1_000, 10_000)
-_PUBLIC: Final = 40_000  # check-ins that make the prior; nobody among them is read
+_PUBLIC: Final = 40_000  # check-ins of the prior; none of them is in the crowd
 WIDEST: Final = 0.4  # of a cap to learn from: a wider one says little about where the crowd is
 SEEDS: Final = (101, 102, 103)
 """Of the people and of their noise. The smoothing, the cells and the widest cap were set on other
@@ -66,35 +66,35 @@ def measured() -> Iterator[Row]:
         prior, rest = Prior.from_points(places[order[:_PUBLIC]]), places[order[_PUBLIC:]]
         for epsilon in BUDGETS:
             narrow = min(WIDEST, tuned(BoundedResponse, domain=box, epsilon=epsilon).radius)
-            made = BoundedResponse(domain=box, epsilon=epsilon, radius=narrow)
+            randomizer = BoundedResponse(domain=box, epsilon=epsilon, radius=narrow)
             for people in CROWDS:
                 for how in ("median", "learned"):
-                    yield _row(data, made, how, rest, people=people)
+                    yield _row(data, randomizer, how, rest, people=people)
             best = choose(epsilon=epsilon, domain=box, prior=prior)
             yield _row(data, best.randomizer, best.decode, rest, people=max(CROWDS), prior=prior)
 
 
 def _row(
     data: str,
-    made: Randomizer,
+    randomizer: Randomizer,
     how: Any,
     places: Floats,
     *,
     people: int,
     prior: Prior | None = None,
 ) -> Row:
-    box, errors, free = made.domain, [], []
+    box, errors, free = randomizer.domain, [], []
     if not isinstance(box, Box):
         raise TypeError(f"a city is a box, not {box}")
     for seed in SEEDS:
         values = places[np.random.default_rng(seed).permutation(len(places))[:people]]
-        reports = made.randomize(values, seeded(seed))
-        errors.append(misses(box, made.estimate(reports, how), values).mean())
+        reports = randomizer.randomize(values, seeded(seed))
+        errors.append(misses(box, randomizer.estimate(reports, how), values).mean())
         middle = box.from_unit(np.zeros((1, 2))) if prior is None else np.array([_median(prior)])
         free.append(misses(box, middle, values).mean())
     return Row(
         data=data,
-        epsilon=made.epsilon,
+        epsilon=randomizer.epsilon,
         people=people,
         decode=how if prior is None else "prior",
         mean_error=round(float(np.mean(errors)), 1),

@@ -1,8 +1,8 @@
-"""What the protocol costs beside its elliptic curves: ratios of CPU time in one run.
+"""What the protocol costs relative to its elliptic curves: ratios of CPU time in one run.
 
 The unit is one X25519 exchange (DH). Classical suite, one shuffler, two groups of a thousand
 people, reports in the plane. The steps are measured in turns, several times, and medians are
-compared, so that other work on the machine weighs on all of them alike.
+compared, so that other work on the machine affects all of them alike.
 """
 
 import statistics

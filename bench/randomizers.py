@@ -1,4 +1,4 @@
-"""How long a report takes, beside floats and other libraries, and how near the best errors are.
+"""The time of a report, compared with floats and with other libraries.
 
 Two-dimensional reports at ε = 3. The exact path takes values in the user's units, checks and
 snaps them, and draws from ChaCha20; the naive one adds floats from a numpy generator to values it
@@ -49,7 +49,7 @@ def _in_bulk() -> list[Figure]:
         lambda: naive_minkowski(values, exact.radius, exact.mixing, generator),
         lambda: naive_laplace(values, generator),
         lambda: exact.randomize(values, entropy),
-        *(_job(made.randomize, values, entropy) for made in others.values()),
+        *(_job(randomizer.randomize, values, entropy) for randomizer in others.values()),
     )
     naive, laplace, ours, *rest = (seconds / BULK * 1e6 for seconds in times)
     ratio = ours / naive
@@ -66,7 +66,7 @@ def _in_bulk() -> list[Figure]:
 
 
 def _one_point() -> list[Figure]:
-    made, entropy, value = (
+    randomizer, entropy, value = (
         tuned(MinkowskiResponse, domain=SQUARE, epsilon=EPSILON),
         system(),
         (0.1, -0.2),
@@ -74,7 +74,7 @@ def _one_point() -> list[Figure]:
 
     def batch() -> None:
         for _ in range(ONE):
-            made.randomize_one(value, entropy)
+            randomizer.randomize_one(value, entropy)
 
     seconds = quickest(batch, rounds=200)[0] / ONE
     return [Figure(what="one point, exact", value=seconds * 1e6, unit="µs", target=15.0)]
@@ -133,17 +133,22 @@ def _memory() -> list[Figure]:
     )
     growth = float(done.stdout)
     return [
-        Figure(what="1e7 reports: memory beyond in and out", value=growth, unit="MB", target=64.0)
+        Figure(
+            what="1e7 reports: memory beyond values and reports",
+            value=growth,
+            unit="MB",
+            target=64.0,
+        )
     ]
 
 
 def print_growth() -> None:
     """Print how many megabytes the peak grew by, beyond the reports themselves."""
-    made = tuned(MinkowskiResponse, domain=SQUARE, epsilon=EPSILON)
+    response = tuned(MinkowskiResponse, domain=SQUARE, epsilon=EPSILON)
     values = _values(MANY)
-    made.randomize(values[:1], system())
+    response.randomize(values[:1], system())
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    reports = made.randomize(values, system())
+    reports = response.randomize(values, system())
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(grown / 1024 - reports.nbytes / 2**20)
 

@@ -1,4 +1,4 @@
-"""What a relay costs: an answer in bytes and CPU by each way to fetch it, and requests per second.
+"""What a relay costs: bytes and CPU of an answer by each way to fetch it, and requests per second.
 
 The ways are measured on boards of 1e4, 1e5 and 1e6 entries in this process; the overhead of
 gateway and relay on real processes, by their CPU time.
@@ -61,13 +61,13 @@ def main() -> int:
 def _ways(folder: Path, size: int) -> list[Figure]:
     service, path, whole = _shown(folder, size)
     config = read_keys(service.gateway.signed().keys)
-    asked = f"entries of {size:,}"
+    subject = f"entries of {size:,}"
     direct, plain = _cpu(service, "GET", path)
     sealed = _sealed(config, "GET", path)
     relayed, answer = _cpu(service, "POST", GATEWAY_PATH, sealed)
     pieces = -(-whole // PIECE)
     return [
-        Figure(what=f"{asked}: the whole board", value=whole / 1e3, unit="KB"),
+        Figure(what=f"{subject}: the whole board", value=whole / 1e3, unit="KB"),
         Figure(what="  through a relay, messages", value=pieces, unit=""),
         Figure(what="  one entry with its proof", value=plain / 1e3, unit="KB", target=4.0),
         Figure(what="  through a relay, sealed and padded", value=answer / 1e3, unit="KB"),
@@ -85,9 +85,9 @@ def _shown(folder: Path, size: int) -> tuple[BoardService, str, int]:
         sorted(os.urandom(round_.entry_size(group)) for _ in range(each)) for group in range(2)
     ]
     tallies = [Tally(each), Tally(each)]
-    made = Bulletin.compose(entries, ANSWERED, round_.digest, tallies, roots=[bytes(32)])
+    bulletin = Bulletin.compose(entries, ANSWERED, round_.digest, tallies, roots=[bytes(32)])
     server = read_role(folder / "server.key").pairs
-    raw = made.signed(server.signing.sign).encode()
+    raw = bulletin.signed(server.signing.sign).encode()
     settings = read_settings(folder / "board.toml", role="board", kind=BoardSettings)
     service = BoardService(settings)
     asyncio.run(service.leadership.renew())
@@ -186,8 +186,8 @@ def _overhead(folder: Path) -> list[Figure]:
 
 async def _upload(url: str, local: Cluster) -> bytes:
     path, limit = local.folder / "ticket", Limit(epsilon=10.0, delta=1e-3)
-    async with Session(url, path=path, trusted=local.trusted) as visit:
-        ticket = await visit.join((0.5, 0.5), group="riders", limit=limit, ledger=None)
+    async with Session(url, path=path, trusted=local.trusted) as session:
+        ticket = await session.join((0.5, 0.5), group="riders", limit=limit, ledger=None)
     return ticket.upload
 
 

@@ -1,9 +1,9 @@
-"""A rehearsal of large rounds: what each stage takes per report, and what 1e8 per hour would take.
+"""A rehearsal of large rounds: the cost of each stage per report, and the needs of 1e8 per hour.
 
 `python -m bench scale --reports N [N ...] [--stand-in] [--runner pool|ray] [--json]`
 
-Reports are sealed in bulk by processes and put into the shuffler's store; from the close on the
-real services do everything. `--stand-in` leaves the curves out: bytes of the same size stand for
+Processes seal reports in bulk and write them into the shuffler's store; after the close the real
+services do everything. `--stand-in` leaves the curves out: bytes of the same size stand in for
 seals. With several sizes, the exponent of growth between the first and the last is printed as well:
 by the clock, and by CPU time, which other work on the machine changes less.
 
@@ -35,7 +35,7 @@ from bench._curves import Done, Limit, limits
 from bench._nodes import Nodes
 from bench._reports import in_groups, uploads
 from bench._staged import NODES, NOTES, STAND_IN
-from bench._watched import Said, largest, last_words
+from bench._watched import Progress, largest, last_log_line
 from coatcheck.domains import Box
 from coatcheck.protocol.agreement import read_signed
 from coatcheck.services.local_cluster import Cluster
@@ -72,57 +72,57 @@ Row = dict[str, Any]
 
 
 class Staged(Cluster):
-    """A cluster whose processes record what their stages take."""
+    """A cluster whose processes record the cost of their stages."""
 
     module: ClassVar[str] = "bench._staged"
 
 
 def main() -> int:
     """Rehearse, and print a row per stage and the capacity that follows."""
-    asked = _asked()
+    args = _arguments()
     rows: list[Row] = []
     folder = Path(tempfile.mkdtemp(prefix="coatcheck-scale-"))
     try:
-        for reports in asked.reports:
-            result = rehearse(folder / str(reports), reports, asked)
+        for reports in args.reports:
+            result = rehearse(folder / str(reports), reports, args)
             shutil.rmtree(folder / str(reports))
             for row in result:
-                _print(row, asked)
+                _print(row, args)
             rows += result
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     figures = growth(rows) + capacity(_measured(rows))
-    return show(figures + _targets(rows, stand_in=asked.stand_in))
+    return show(figures + _targets(rows, stand_in=args.stand_in))
 
 
-def _asked() -> argparse.Namespace:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench scale", description=__doc__)
     parser.add_argument("--reports", type=int, nargs="+", default=[4_000])
     parser.add_argument("--stand-in", action="store_true")
     parser.add_argument("--runner", choices=["pool", "ray"], default="pool")
     parser.add_argument("--json", action="store_true")
     own = sys.argv[sys.argv.index("scale") + 1 :] if "scale" in sys.argv else []
-    asked = parser.parse_args(own)
-    if asked.stand_in and asked.runner == "ray":
+    args = parser.parse_args(own)
+    if args.stand_in and args.runner == "ray":
         parser.error("nodes of Ray seal for real: leave out --stand-in, or --runner ray")
-    if min(asked.reports) < 1000:
+    if min(args.reports) < 1000:
         parser.error("a rehearsal has at least 1000 reports")
-    return asked
+    return args
 
 
-def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]:
+def rehearse(folder: Path, reports: int, args: argparse.Namespace) -> list[Row]:
     """Run one round with a number of reports through the services."""
     folder.mkdir()
     notes = folder / "notes"
     os.environ[NOTES] = str(notes)
     os.environ.pop(STAND_IN, None)
-    if asked.stand_in:
+    if args.stand_in:
         os.environ[STAND_IN] = "1"
-    before = {} if asked.stand_in else limits()
-    with _runner_settings(folder, asked.runner) as runner, Staged(folder, extra=runner) as local:
+    before = {} if args.stand_in else limits()
+    with _runner_settings(folder, args.runner) as runner, Staged(folder, extra=runner) as local:
         # Its minimum is the crowd, so that it closes when everybody is in.
         url = local.open_round(_plan(reports // 2), closes=1, expires=86_000)
-        rows = [_store(local, url, reports, asked)]
+        rows = [_store(local, url, reports, args)]
         rows += _wait(local, url, reports)
         noted = [json.loads(line) for line in notes.read_text(encoding="ascii").splitlines()]
         curves = _curves(noted, before)
@@ -160,19 +160,19 @@ def _plan(minimum: int) -> dict[str, Any]:
     }
 
 
-def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) -> Row:
+def _store(local: Cluster, url: str, reports: int, args: argparse.Namespace) -> Row:
     """Write all uploads into the shuffler's store, as a process beside it does."""
     config = local.folder / "shuffler-1.toml"
     settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
     store = ShufflerStore(settings.store_url, settings.round_key_folder)
     signed = read_signed(store.round(bytes.fromhex(url.rpartition("/")[2])).signed)
-    begun, wall, own, done, said = time.perf_counter(), 0.0, 0.0, 0, Said()
-    for group in in_groups(uploads(signed, reports, stand_in=asked.stand_in)):
+    begun, wall, own, done, progress = time.perf_counter(), 0.0, 0.0, 0, Progress()
+    for group in in_groups(uploads(signed, reports, stand_in=args.stand_in)):
         start, cpu = time.perf_counter(), time.process_time()
         store.put(group)
         wall, own = wall + time.perf_counter() - start, own + time.process_time() - cpu
         done += len(group)
-        said.now_and_then(f"{done:,} of {reports:,} uploads are stored")
+        progress.show(f"{done:,} of {reports:,} uploads are stored")
     store.close()
     return {
         "stage": "store",
@@ -186,14 +186,14 @@ def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) ->
 
 def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
     """Wait for the phases, as the services report them."""
-    board, said = f"{local.url('board')}/rounds/{url.rpartition('/')[2]}", Said()
-    client = httpx2.Client(timeout=600)  # one: to make one for every question takes .05 s of CPU
+    board, progress = f"{local.url('board')}/rounds/{url.rpartition('/')[2]}", Progress()
+    client = httpx2.Client(timeout=600)  # one client, because each new one takes 0.05 s of CPU
 
     def until(is_so: Callable[[], bool]) -> float:
         while not is_so():
             local.check(*local.names)
-            said.now_and_then(last_words(local.folder))
-            time.sleep(min(0.5, max(0.05, reports / 1e6)))  # who asks often takes CPU, too
+            progress.show(last_log_line(local.folder))
+            time.sleep(min(0.5, max(0.05, reports / 1e6)))  # frequent polling takes CPU, too
         return time.perf_counter()
 
     def ask(where: str) -> Any:
@@ -212,7 +212,7 @@ def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
 def _curves(notes: list[Row], before: dict[str, Limit]) -> dict[str, Limit]:
     """Return each stage's limit, as its processes measured it between its parts.
 
-    Nodes of Ray do not, and a small round has no parts: there it is what was measured before.
+    Nodes of Ray measure nothing, and a small round has no parts; then the limit from before counts.
     """
     stage_limits = {}
     for name, (role, kind) in CURVES.items() if before else ():
@@ -237,7 +237,7 @@ def _summed(notes: list[Row]) -> list[Row]:
         row["peak_bytes"] = max(row["peak_bytes"], note["peak_bytes"])
         for key in ("seconds", "cpu_seconds", "own_seconds"):
             row[key] = row.get(key, 0.0) + note[key]
-    # On a node nobody sees the task alone, so it is all of its stage.
+    # On a node the task cannot be measured alone, so its whole stage counts.
     task = rows.setdefault("task", {**rows["compute"], "stage": "task"})
     whole = rows["answer"]  # the task has a row of its own
     inside = task["pids"] <= whole["pids"]
@@ -257,7 +257,7 @@ def _row(row: Row, reports: int, curves: dict[str, Limit]) -> Row:
         "reports": reports,
         "limit_seconds": limit and limit.seconds * reports,
         "share_of_limit": limit and limit.seconds * reports / row["seconds"],
-        # On a machine that others use too, this one says more than the one by the clock.
+        # On a machine with other load, this share says more than the one by the clock.
         "share_of_cpu": limit and limit.cpu * reports / row["cpu_seconds"],
         "serial_microseconds": 1e6 * own / reports,
     }
@@ -324,15 +324,17 @@ def _targets(rows: list[Row], *, stand_in: bool) -> list[Figure]:
         whole = last["closed to published"]["seconds"]
         value = whole / (curves + last["task"]["seconds"])
         figures.append(
-            Figure(what="closed to published / limits and task", value=value, unit="x", target=1.35)
+            Figure(
+                what="closed to published : limits plus task", value=value, unit="x", target=1.35
+            )
         )
     peak = max(row.get("peak_bytes") or 0 for row in rows)
     figures.append(Figure(what="largest process", value=peak / 1e9, unit="GB", target=1.2))
     return figures
 
 
-def _print(row: Row, asked: argparse.Namespace) -> None:
-    if asked.json:
+def _print(row: Row, args: argparse.Namespace) -> None:
+    if args.json:
         print(json.dumps(row), flush=True)
         return
     parts = [f"{row['stage']:<20} {row['reports']:>10,}"]

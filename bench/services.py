@@ -1,8 +1,9 @@
 """What durability costs, and what a whole round costs over HTTP: ratios in one run.
 
 Uploads are sent over 64 connections to the same server with no store, SQLite and PostgreSQL, in
-turns, and to a bare ASGI callable. CPU is that of the process that takes uploads; what PostgreSQL's
-own processes take is printed beside it. Then 20,000 people take part in a round of real processes.
+turns, and to a bare ASGI callable. CPU is that of the process that accepts uploads; the CPU of
+PostgreSQL's processes is printed beside it. Then 20,000 people take part in a round of real
+processes.
 """
 
 import asyncio
@@ -88,12 +89,12 @@ def _ingest(folder: Path) -> list[Figure]:
     return figures
 
 
-def _figures(found: dict[str, list[Burst]]) -> list[Figure]:
+def _figures(bursts: dict[str, list[Burst]]) -> list[Figure]:
     def middle(kind: str, what: str) -> float:
-        return float(statistics.median(getattr(one, what) for one in found[kind]))
+        return float(statistics.median(getattr(one, what) for one in bursts[kind]))
 
     def ratio(kind: str, to: str, what: str) -> float:
-        pairs = zip(found[kind], found[to], strict=True)
+        pairs = zip(bursts[kind], bursts[to], strict=True)
         return float(statistics.median(getattr(a, what) / getattr(b, what) for a, b in pairs))
 
     figures = [
@@ -117,7 +118,7 @@ def _figures(found: dict[str, list[Burst]]) -> list[Figure]:
         Figure(what="uploads per second, no store", value=middle("none", "rate"), unit="/s"),
     ]
     for kind, most in (("sqlite", 3.3), ("postgresql", 2.2)):
-        if kind not in found:
+        if kind not in bursts:
             print(f"bench: {kind} is not installed here and was left out")
             continue
         figures += [

@@ -1,12 +1,12 @@
-"""How well people are served who settle by letter, beside the goals, on fresh draws.
+"""Quality of the pairs that people settle by letter, compared with the goals, on fresh draws.
 
 `python -m bench settling` prints for each crowd the share of the smaller side that ends with a
 partner within the radius, and the mean distance of those who are paired. The server's own single
 partner from the same reports stands beside it. Distances are in the box [-1, 1]^2, the radius is
-0.4; the demo's city is in metres. Letters without seals; the demo has them. Designs are planned
-with goal "task" for people spread evenly: both groups report in one shape, and nothing of the
-people who are measured is in the plan. `--steps` instead measures quality against the number of
-candidates and of steps.
+0.4; the demo's city is in metres. Letters have no seals here; those of the demo do. Designs are
+planned with goal "task" for people spread evenly: both groups report in one shape, and the plan
+uses nothing of the people who are measured. `--steps` instead measures quality against the number
+of candidates and of steps.
 """
 
 import math
@@ -59,12 +59,12 @@ def main() -> int:
     }
     for name, (places, goals) in crowds.items():
         for epsilon, goal in goals.items():
-            found = [
+            results = [
                 _measure(places or _gowalla(seed), SQUARE, epsilon, seed, radius=RADIUS)
                 for seed in SEEDS
             ]
-            figures += _figures(f"{name}, ε {epsilon}", found, goal)
-    found = [
+            figures += _figures(f"{name}, ε {epsilon}", results, goal)
+    results = [
         _measure(
             [city.places(180, entropy=seed), city.places(220, entropy=seed + 50)],
             city.CITY,
@@ -74,7 +74,7 @@ def main() -> int:
         )
         for seed in SEEDS
     ]
-    figures += _figures("city of 400, ε 1", found, (0.0, 1400.0, 750.0))
+    figures += _figures("city of 400, ε 1", results, (0.0, 1400.0, 750.0))
     return show(figures)
 
 
@@ -83,8 +83,10 @@ def _steps() -> list[Figure]:
     places, figures = [_square(side) for side in sides("gmission")], []
     for candidates, asks in product((3, 5, 10), ((1,), (2,), (3,), (3, 2), (4, 2))):
         options: dict[str, Any] = {"candidates": candidates, "asks": asks}
-        found = [_measure(places, SQUARE, 1, seed, radius=RADIUS, **options) for seed in SEEDS[:2]]
-        figures += _figures(f"gmission, ε 1, {candidates} candidates, asks {asks}", found, ())
+        results = [
+            _measure(places, SQUARE, 1, seed, radius=RADIUS, **options) for seed in SEEDS[:2]
+        ]
+        figures += _figures(f"gmission, ε 1, {candidates} candidates, asks {asks}", results, ())
     return figures
 
 
@@ -98,15 +100,17 @@ def _gowalla(seed: int) -> list[Floats]:
     return [places[chosen[:600]], places[chosen[600:]]]
 
 
-def _figures(name: str, found: list[tuple[float, ...]], goal: tuple[float, ...]) -> list[Figure]:
-    alone, missed, paired, mean, median = np.mean(found, axis=0)
-    error = np.std(found, axis=0, ddof=1) / math.sqrt(len(found))
+def _figures(name: str, results: list[tuple[float, ...]], goal: tuple[float, ...]) -> list[Figure]:
+    alone, missed, paired, mean, median = np.mean(results, axis=0)
+    error = np.std(results, axis=0, ddof=1) / math.sqrt(len(results))
     targets = [1 - goal[0] if goal and goal[0] else None, *goal[1:], None, None][:3]
     return [
-        Figure(what=f"{name}: not near, one partner", value=alone, unit=""),
-        Figure(what="  not near or nobody, settled", value=missed, unit="", target=targets[0]),
+        Figure(what=f"{name}: share not near, single partner of the server", value=alone, unit=""),
+        Figure(
+            what="  share not near or unpaired, settled", value=missed, unit="", target=targets[0]
+        ),
         Figure(what="  standard error", value=error[1], unit=""),
-        Figure(what="  nobody", value=1 - paired, unit=""),
+        Figure(what="  share unpaired", value=1 - paired, unit=""),
         Figure(what="  mean distance", value=mean, unit="", target=targets[1]),
         Figure(what="  median distance", value=median, unit="", target=targets[2]),
     ]
@@ -132,8 +136,8 @@ def _measure(
     lists = lists_of(_references(task, reports), candidates)
     factors = np.array(scale_of(box) or (1.0,) * box.dimension)
     first, second = (np.floor(group * factors / usual_cell(box)) for group in (few, many))
-    found = settled(first, second, lists[: len(asks)], asks=asks)
-    pairs = [(one, other) for one, other in enumerate(found.tolist()) if other >= 0]
+    partners = settled(first, second, lists[: len(asks)], asks=asks)
+    pairs = [(one, other) for one, other in enumerate(partners.tolist()) if other >= 0]
     apart = _apart(pairs, few, many, box)
     return (
         1 - alone,
@@ -149,9 +153,9 @@ def _planned(
     sizes: tuple[int, int], box: Box, epsilon: float, candidates: int
 ) -> tuple[Recommendation, ...]:
     task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=candidates)
-    asked = {name: Group(box, size) for name, size in zip(task.groups, sizes, strict=True)}
+    groups = {name: Group(box, size) for name, size in zip(task.groups, sizes, strict=True)}
     delta = usual_delta(sizes)
-    return plan(asked, epsilon=epsilon, delta=delta, goal="task", task=task).groups
+    return plan(groups, epsilon=epsilon, delta=delta, goal="task", task=task).groups
 
 
 def _read(plan: Recommendation, side: Floats, draws: Entropy) -> Floats:

@@ -1,4 +1,4 @@
-"""How fast the tasks are: each beside the usual way, in one run, and what they need.
+"""Time and memory of the tasks, each compared with the usual way in one run.
 
 `python -m bench tasks` measures everything but a million people (some minutes), with `--quick` the
 small sizes only, with `--large` a million (`bench/_large.py`). Ratios are ours to theirs: at most
@@ -65,26 +65,26 @@ def _least_cost(*, quick: bool) -> list[Figure]:
         ours, theirs = quickest(partial(assign, rows, columns), partial(dense, rows, columns))
         figures.append(_ratio(f"least-cost {name} : scipy dense", ours, theirs, faster))
         figures.append(Figure(what=f"least-cost {name}", value=ours * 1e3, unit="ms"))
-    seconds, found = _once(lambda: assign(*one_cell()))
+    seconds, matching = _once(lambda: assign(*one_cell()))
     figures.append(Figure(what="least-cost, one crowded cell", value=seconds, unit="s", target=1.0))
-    figures.append(Figure(what="  its cost", value=found.cost, unit="", target=100.0))
+    figures.append(Figure(what="  its cost", value=matching.cost, unit="", target=100.0))
     n = 2_000 if quick else 10_000
     rows, columns = reports(n, 1), reports(n, 2)
-    ours, found = _once(lambda: assign(rows, columns))
+    ours, matching = _once(lambda: assign(rows, columns))
     theirs, least = _once(lambda: dense(rows, columns))
     what = f"least-cost, reports {n} x {n}"
     figures.append(_ratio(f"{what} : scipy dense", ours, theirs, 2 if quick else 8))
-    figures.append(_gap("  cost above scipy's", found.cost / least.cost - 1))
+    figures.append(_gap("  cost above scipy's", matching.cost / least.cost - 1))
     cases = [(n, n, 1.0), (n * 4 // 5, n, 1.0)]
     if not quick:
         cases += [(50_000, 50_000, 10.0), (80_000, 100_000, 5.0)]
     for (n, m, target), mechanism, clustered in product(cases, REPORTED, (False, True)):
         rows = reports(n, 1, mechanism=mechanism, clustered=clustered)
         columns = reports(m, 2, mechanism=mechanism, clustered=clustered)
-        seconds, found = _once(partial(assign, rows, columns))
+        seconds, matching = _once(partial(assign, rows, columns))
         what = f"least-cost {n} x {m} {mechanism} {'clustered' if clustered else 'even'}"
         figures.append(Figure(what=what, value=seconds, unit="s", target=target))
-        figures.append(_gap("  unproven", found.gap))
+        figures.append(_gap("  unproven gap", matching.gap))
     return figures
 
 
@@ -130,7 +130,7 @@ def _agreement(*, quick: bool) -> list[Figure]:
         truth = check_ins(name, 20_000 if quick else None)
         noisy = reported(truth)
         for radius in (0.2, 0.1):
-            ours, found = _once(partial(agreement, truth, noisy, radius=radius))
+            ours, counts = _once(partial(agreement, truth, noisy, radius=radius))
             theirs = sum(
                 _once(partial(_tree_count, places, radius))[0]
                 for places in (truth, noisy, np.hstack([truth, noisy]))
@@ -138,7 +138,7 @@ def _agreement(*, quick: bool) -> list[Figure]:
             what = f"F1 {name} {len(truth)} radius {radius}"
             figures.append(Figure(what=what, value=ours, unit="s"))
             figures.append(_ratio("  : three cKDTree counts", ours, theirs, 4.0))
-            figures.append(Figure(what="  its value", value=found.f1, unit=""))
+            figures.append(Figure(what="  its value", value=counts.f1, unit=""))
         seconds, _ = _once(partial(nearest_within, noisy, radius=0.2, limit=16))
         figures.append(Figure(what=f"16 neighbours {name}", value=seconds, unit="s"))
     return figures
@@ -165,12 +165,12 @@ def _rewards(*, quick: bool) -> list[Figure]:
     value = _error(mean_field(small).values, truth) * 100
     figures.append(Figure(what="rewards of 1,000: error", value=value, unit="%"))
     try:
-        theirs, found = _once(lambda: _shapiq(small))
+        theirs, estimate = _once(lambda: _shapiq(small))
     except Exception as error:  # noqa: BLE001 - a peer fails to import in its own ways
         print(f"shapiq is absent ({type(error).__name__}: {error}); pip install shapiq")
         return figures
     figures.append(_ratio("  : shapiq, 20 permutations", seconds, theirs, 10.0))
-    figures.append(Figure(what="  shapiq: error", value=_error(found, truth) * 100, unit="%"))
+    figures.append(Figure(what="  shapiq: error", value=_error(estimate, truth) * 100, unit="%"))
     return figures
 
 
@@ -211,11 +211,11 @@ def _candidates(*, quick: bool) -> list[Figure]:
         figures.append(Figure(what="  second lists short by", value=short, unit="%", target=1.0))
     box = Box((-1.0, -1.0), (1.0, 1.0))
     made = BoundedResponse(domain=box, epsilon=2.0, radius=0.3)
-    told = [made.randomize(check_ins("gowalla_sf", m), seeded(m)) for m in (n * 4 // 5, n)]
-    seconds, known = _once(lambda: [belief(made, group) for group in told])
+    batches = [made.randomize(check_ins("gowalla_sf", m), seeded(m)) for m in (n * 4 // 5, n)]
+    seconds, beliefs = _once(lambda: [belief(made, group) for group in batches])
     figures.append(Figure(what=f"beliefs about {n} reports", value=seconds, unit="s"))
-    task, seen = LeastCostMatching(cost="expected"), [numbers(made, group) for group in told]
-    seconds, _ = _once(lambda: answer(task, seen, beliefs=known))
+    task, seen = LeastCostMatching(cost="expected"), [numbers(made, group) for group in batches]
+    seconds, _ = _once(lambda: answer(task, seen, beliefs=beliefs))
     what = f"least expected cost {n * 4 // 5} x {n}"
     figures.append(Figure(what=what, value=seconds, unit="s"))
     return figures
@@ -240,7 +240,7 @@ def _plans() -> list[Figure]:
         error = math.hypot(promised.standard_error or 0.0, float(np.std(lost)) / math.sqrt(40))
         off.append(abs(float(np.mean(lost)) - promised.error) / error)
     figures = [Figure(what="20 plans for a task: worst miss", value=max(off), unit="SE")]
-    beyond = float(np.mean(np.array(off) > 2))  # one in twenty is, by chance
+    beyond = float(np.mean(np.array(off) > 2))  # one in twenty misses by chance
     figures.append(Figure(what="  beyond two", value=beyond * 100, unit="%", target=15.0))
     return figures
 
@@ -309,8 +309,8 @@ def _gap(what: str, gap: float) -> Figure:
     return Figure(what=what, value=gap, unit="", target=1e-9)
 
 
-def _error(found: Floats, truth: Floats) -> float:
-    return float(np.sqrt(np.mean((found - truth) ** 2)) / truth.std())
+def _error(estimate: Floats, truth: Floats) -> float:
+    return float(np.sqrt(np.mean((estimate - truth) ** 2)) / truth.std())
 
 
 if __name__ == "__main__":

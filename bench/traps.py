@@ -1,8 +1,8 @@
-"""Attacks on the count of traps: what the shufflers before an honest one can take away unnoticed.
+"""Attacks on the count of traps: what shufflers before an honest one can drop unnoticed.
 
 Each attack is one round: the attacker passes on some of the two items of every person, the order
-of which it does not know. It wins if the honest shuffler goes on and fewer honest reports than the
-minimum are left. The theorem says: with a chance of at most `trap_delta`.
+of which it does not know. It wins if the honest shuffler continues with fewer honest reports than
+the minimum. By the theorem, its chance is at most `trap_delta`.
 """
 
 from functools import lru_cache
@@ -21,10 +21,10 @@ def attack(
     strategy: str, *, people: int, minimum: int, delta: float, rng: np.random.Generator
 ) -> tuple[bool, int]:
     """Run one attack; return whether the shuffler continues, and how many honest reports remain."""
-    kept = passed_on(strategy, people=people, minimum=minimum, delta=delta, rng=rng)
+    passed = passed_on(strategy, people=people, minimum=minimum, delta=delta, rng=rng)
     heads = rng.random(people) < 0.5  # the report is the first of the two
-    reports = int(np.where(heads, kept[:, 0], kept[:, 1]).sum())
-    counted = int(np.where(heads, kept[:, 1], kept[:, 0]).sum())
+    reports = int(np.where(heads, passed[:, 0], passed[:, 1]).sum())
+    counted = int(np.where(heads, passed[:, 1], passed[:, 0]).sum())
     shown = uploads.people(counted=counted, registered=people, delta=delta)
     return shown >= minimum, reports
 
@@ -33,18 +33,18 @@ def passed_on(
     strategy: str, *, people: int, minimum: int, delta: float, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     """Return which of the two items of each person the attacker passes on."""
-    kept = np.ones((people, 2), dtype=np.bool_)
+    passed = np.ones((people, 2), dtype=np.bool_)
     if strategy == "victim alone":
-        kept[1:] = False
+        passed[1:] = False
     elif strategy == "every other person":
-        kept[::2] = False
+        passed[::2] = False
     elif strategy == "at random":
-        kept = rng.random((people, 2)) < 0.97
+        passed = rng.random((people, 2)) < 0.97
     elif strategy == "half":
-        kept[:, 0] = False
+        passed[:, 0] = False
     elif strategy == "worst":
-        kept[: worst(people, minimum, delta)[0], rng.integers(2)] = False
-    return kept
+        passed[: worst(people, minimum, delta)[0], rng.integers(2)] = False
+    return passed
 
 
 @lru_cache(maxsize=64)
@@ -82,6 +82,6 @@ def main() -> int:
             print(
                 f"  {strategy:20} goes on {len(went_on):6,} of {ATTACKS:,}; {least}; won {broken}"
             )
-            # More than this has a chance below 1e-6 at the stated one.
+            # A larger count has a chance below 1e-6 if the stated one is true.
             failed += broken > binom.isf(1e-6, ATTACKS, delta)
     return int(failed > 0)

@@ -1,4 +1,4 @@
-"""How often a trilaterator finds people in rounds of coatcheck, beside the bound on any guess."""
+"""How often a trilaterator finds people in rounds of coatcheck, with the bound on any guess."""
 
 import numpy as np
 

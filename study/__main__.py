@@ -1,4 +1,4 @@
-"""The commands of the study; without one, everything is measured, drawn and written."""
+"""The commands of the study; without a command, it measures, draws and writes everything."""
 
 import argparse
 import sys
@@ -21,73 +21,77 @@ def _parser() -> argparse.ArgumentParser:
     _options(parser)
     parser.set_defaults(command="all")
     commands = parser.add_subparsers(dest="command", required=False)
-    commands.add_parser("list", help="say what there is, and how much of it is on file")
+    commands.add_parser("list", help="list the items, and how many rows of each are on file")
     for kind in ("table", "figure"):
-        one = commands.add_parser(kind, help=f"measure one {kind} and show it")
-        one.add_argument("name", choices=sorted(i.name for i in items.ITEMS if i.kind == kind))
-        _options(one)
-    _options(commands.add_parser("all", help="measure everything, draw, and write the report"))
-    _options(commands.add_parser("report", help="draw and write the report from what is on file"))
-    made = commands.add_parser("data", help="make the data sets from the public originals")
-    made.add_argument("originals", type=Path, help="the folder with the originals")
-    made.add_argument("folder", type=Path, help="where the .npz files go, or are")
-    taught = commands.add_parser("learning", help="teach models on MNIST, and show how well")
-    taught.add_argument("parts", nargs="*", metavar="PART", help="|".join(LEARNING))
-    taught.add_argument("--seeds", type=int, default=5, help="how many of them, at most 5")
-    _options(taught)
+        shown = commands.add_parser(kind, help=f"measure shown {kind} and show it")
+        shown.add_argument("name", choices=sorted(i.name for i in items.ITEMS if i.kind == kind))
+        _options(shown)
+    _options(commands.add_parser("all", help="measure, draw and write everything"))
+    _options(commands.add_parser("report", help="draw and write from the rows on file"))
+    data = commands.add_parser("data", help="make the data sets from the public originals")
+    data.add_argument("originals", type=Path, help="the folder with the originals")
+    data.add_argument("folder", type=Path, help="the folder for the .npz files")
+    learning = commands.add_parser("learning", help="train models on MNIST, show accuracy")
+    learning.add_argument("parts", nargs="*", metavar="PART", help="|".join(LEARNING))
+    learning.add_argument("--seeds", type=int, default=5, help="number of seeds, at most 5")
+    _options(learning)
     return parser
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--quick", action="store_true", help="small sizes, minutes, kept apart")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small sizes, in a separate folder",
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
 
 
 def _say(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
 
-def _learn(asked: argparse.Namespace) -> None:
-    """Measure parts of the study of learning, some seeds of them, and show what is on file."""
+def _learn(args: argparse.Namespace) -> None:
+    """Measure some parts and seeds of the study of learning, and show the rows on file."""
     from study import learning, rewards  # noqa: PLC0415 - only here by parts
 
-    for part in asked.parts or LEARNING:
+    for part in args.parts or LEARNING:
         if part not in LEARNING:
-            raise Misuse(f"the parts are {', '.join(LEARNING)}, not {part!r}")
+            raise Misuse(f"`PART` must be one of {', '.join(LEARNING)}, got {part!r}")
         sheet = rewards.SHEET if part == "rewards" else learning.SHEET
-        seeds = rewards.SEEDS[: asked.seeds]
+        seeds = rewards.SEEDS[: args.seeds]
 
         def chosen(cell: Cell, part: str = part) -> bool:
             return cell.get("part", part) == part and cell["seed"] in seeds  # noqa: B023 - the same
 
-        fill(sheet, quick=asked.quick, jobs=asked.jobs, say=_say, only=chosen)
+        fill(sheet, quick=args.quick, jobs=args.jobs, say=_say, only=chosen)
         (item,) = (i for i in items.ITEMS if i.name == f"learning-{part}")
-        print("\n".join(items.shown(item, quick=asked.quick)))
+        print("\n".join(items.shown(item, quick=args.quick)))
 
 
 def main(arguments: list[str]) -> int:
     """Run a command and return the exit code."""
-    asked = _parser().parse_args(arguments)
-    if asked.command == "list":
+    args = _parser().parse_args(arguments)
+    if args.command == "list":
         print("\n".join(items.listed()))
         return 0
-    if asked.command == "data":
+    if args.command == "data":
         from study import originals  # noqa: PLC0415 - only here
 
-        return 0 if originals.convert(asked.originals, asked.folder, say=print) else 1
-    if asked.command == "learning":
-        _learn(asked)
+        return 0 if originals.convert(args.originals, args.folder, say=print) else 1
+    if args.command == "learning":
+        _learn(args)
         return 0
-    wanted = [i for i in items.ITEMS if asked.command in {"all", "report"} or i.name == asked.name]
-    if asked.command != "report":
+    wanted = [i for i in items.ITEMS if args.command in {"all", "report"} or i.name == args.name]
+    if args.command != "report":
         for sheet in dict.fromkeys(i.sheet for i in wanted):
-            fill(sheet, quick=asked.quick, jobs=asked.jobs, say=_say)
+            fill(sheet, quick=args.quick, jobs=args.jobs, say=_say)
     for item in wanted:
-        print("\n".join(items.shown(item, quick=asked.quick)))
-    if asked.command in {"all", "report"}:
+        print("\n".join(items.shown(item, quick=args.quick)))
+    if args.command in {"all", "report"}:
         from study import report  # noqa: PLC0415 - matplotlib only where something is drawn
 
-        report.write(quick=asked.quick, say=_say)
+        report.write(quick=args.quick, say=_say)
     return 0
 
 

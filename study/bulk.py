@@ -1,11 +1,11 @@
 """Real reports of thousands of gradients, drawn in bulk by the law of sphere response.
 
-The codebook, its turns, the lattice and the coins are the product's own. Three things are quicker
-here, and none changes the law of a report. Where the coin says "any codeword", the value is never
-looked at, so that gradient is not computed either. Which codewords are nearest is found in single
-precision, and asked again of the product's exact keys where that is too close to tell. Only the
-sum of the read reports is made, because reading is linear. So quick a sampler tells by its time how
-the coins fell: it is for simulations. tests/test_study_bulk.py holds all three against the product.
+The codebook, its turns, the lattice and the coins are the product's. Three shortcuts save time, and
+none changes the law of a report. Where the coin says "any codeword", the report does not depend on
+the value, so that gradient is not computed. The nearest codewords are searched in single precision,
+and the product's exact keys decide where that is too close to call. Only the sum of the decoded
+reports is computed, because decoding is linear. The sampler's running time reveals how the coins
+fell, so it is for simulations only. study/tests/test_bulk.py compares all three with the product.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ _BELOW: Final = 1 - 1e-9  # so that rounding never leaves the ball
 
 @dataclass(frozen=True, eq=False)
 class Bulk:
-    """The sampler and the reader of one mechanism for gradients.
+    """The sampler and the decoder of one mechanism for gradients.
 
     Attributes:
         clip: gradients are shortened to this length; reports are of gradient / clip.
@@ -62,17 +62,17 @@ class Bulk:
     ) -> Floats:
         """Draw the same reports, and return the sum of their estimates.
 
-        They are read without bias, or each is put back into the unit ball.
+        They are decoded without bias, or each estimate is projected into the unit ball.
         """
-        part, found = self.part, np.zeros(self.part.domain.dimension + 1)
+        part, sums = self.part, np.zeros(self.part.domain.dimension + 1)
         for _, indices, (moves, signs) in self._drawn(rows, gradients, entropy):
-            _add(indices, self._directions, moves, signs, part.strength, project, found)
-        return found[:-1] / part.strength
+            _add(indices, self._directions, moves, signs, part.strength, project, sums)
+        return sums[:-1] / part.strength
 
     def _drawn(
         self, rows: Rows, gradients: Callable[[Rows], NDArray[Any]], entropy: Entropy
     ) -> Iterator[tuple[Integers, Integers, Turn]]:
-        """Yield turns and indices of reports, some people at a time, and what the turns are."""
+        """Yield the turns and indices of reports, some people at a time, and the turns' maps."""
         part = self.part
         is_near = entropy.coins(part.heads, len(rows))
         turns = entropy.below(part.turns, len(rows))
@@ -81,10 +81,12 @@ class Bulk:
         for start in range(0, len(rows), _CHUNK):
             some = slice(start, start + _CHUNK)
             moves, signs = self._codewords.turn(turns[some])
-            asked = np.flatnonzero(is_near[some])
-            if len(asked):
-                who = start + asked
-                near = self.nearest(gradients(rows[who]), turns[who], (moves[asked], signs[asked]))
+            near_rows = np.flatnonzero(is_near[some])
+            if len(near_rows):
+                who = start + near_rows
+                near = self.nearest(
+                    gradients(rows[who]), turns[who], (moves[near_rows], signs[near_rows])
+                )
                 indices[who] = near[np.arange(len(who)), ranks[who]]
             yield turns[some], indices[some], (moves, signs)
 
@@ -111,7 +113,7 @@ class Bulk:
         return turned
 
     def _points(self, gradients: NDArray[Any]) -> Integers:
-        """Return the same on the lattice of the domain."""
+        """Return clipped gradients on the lattice of the domain."""
         values = gradients.astype(np.float64)
         lengths = np.linalg.norm(values, axis=1, keepdims=True)
         reach = lengths if self.stretch else np.maximum(lengths, self.clip)

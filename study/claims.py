@@ -1,4 +1,4 @@
-"""What the text says of the figures, held against the sheets: crowdsourcing and social systems."""
+"""The text's statements on the figures, compared with the sheets: crowdsourcing and check-ins."""
 
 import math
 from itertools import pairwise
@@ -28,7 +28,7 @@ from study.sheets import Row
 from study.tables import markdown
 
 _UNFIT: Final = "as it is written; lbs-f1-reading has a reading with other scores"
-_SLACK: Final = 0.05  # of a score that the text tells in words
+_SLACK: Final = 0.05  # of a score that the text states in words
 
 
 def _ranking(rows: list[Row], measure: str, text: str, *, higher: bool, most: bool) -> Finding:
@@ -43,14 +43,14 @@ def _ours(
 ) -> list[Finding]:
     """Compare ours with the paper's Minkowski response, and with no report at all.
 
-    In the crowd also where it is asked to be ahead everywhere: from a budget of 0.5 on.
+    In the crowd, also from a budget of 0.5 on, where ours has to be ahead everywhere.
     """
-    there = [row for row in rows if row["model"] in {model, "none"}]
+    same_model = [row for row in rows if row["model"] in {model, "none"}]
     if model == "local":
-        return [_mine("ours, one report alone", there, measure, higher=higher, ours=ours)]
-    fair = [row for row in there if row["model"] == "none" or number(row, "epsilon") >= LEAST]
+        return [_mine("ours, one report alone", same_model, measure, higher=higher, ours=ours)]
+    fair = [row for row in same_model if row["model"] == "none" or number(row, "epsilon") >= LEAST]
     return [
-        _mine("ours", there, measure, higher=higher, ours=ours),
+        _mine("ours", same_model, measure, higher=higher, ours=ours),
         _mine(f"ours, ε_c from {LEAST:g}", fair, measure, higher=higher, ours=ours),
     ]
 
@@ -62,7 +62,7 @@ def _mine(what: str, rows: list[Row], measure: str, *, higher: bool, ours: str) 
     )
     summary = f"against Minkowski {best}; against everybody in the middle {nothing}"
     truth = [number(row, measure) for row in only(rows, mechanism="clear")]
-    if any(truth):  # an error of 0 goes without saying
+    if any(truth):  # an error of 0 needs no mention
         summary += f"; true places: {' and '.join(f'{value:.3g}' for value in truth)}"
     reason = "; ".join(part for part in (best.exceptions, nothing.exceptions) if part)
     middle = f"Minkowski against everybody in the middle {theirs}"
@@ -70,7 +70,7 @@ def _mine(what: str, rows: list[Row], measure: str, *, higher: bool, ours: str) 
 
 
 def _both(best: Count, nothing: Count) -> str:
-    """Return `better` only if ours is ahead everywhere: of the paper's, and of no report at all."""
+    """Return `better` only if ours is ahead of the paper's and of no report in every setting."""
     if best.verdict == YES and nothing.verdict in {YES, NOT_YET}:
         return BETTER
     return PARTLY if YES in {best.verdict, nothing.verdict} else best.verdict
@@ -83,14 +83,14 @@ def sc_distance(rows: list[Row]) -> list[Finding]:
     large = [row for row in local if number(row, "epsilon") >= 2]
     first = published_first(large, "distance", higher=False)
     worst = max(_behind(local, epsilon) for epsilon in (0.5, 1.0))
-    kept = (first.verdict == YES) + (worst <= paper["on_par"])
+    confirmed = (first.verdict == YES) + (worst <= paper["on_par"])
     return [
         Finding(
             "LDP: ranking",
             claims["local"],
             f"ε ≤ 1: {worst:.2f} times the best of the others at most; ε ≥ 2: {first}",
             f"ours {best_first(local, 'distance', higher=False)}",
-            graded(kept, 2) if math.isfinite(worst) else NOT_YET,
+            graded(confirmed, 2) if math.isfinite(worst) else NOT_YET,
             first.exceptions,
         ),
         _ranking(pic, "distance", claims["pic"], higher=False, most=False),
@@ -104,13 +104,13 @@ def sc_distance(rows: list[Row]) -> list[Finding]:
 def _behind(rows: list[Row], epsilon: float) -> float:
     """Return the largest ratio of Minkowski's error to the least of the others'."""
     ratios = []
-    for mine in only(rows, mechanism=PUBLISHED, epsilon=epsilon):
+    for published in only(rows, mechanism=PUBLISHED, epsilon=epsilon):
         others = [
             number(row, "distance")
-            for row in only(rows, dataset=mine["dataset"], epsilon=epsilon)
+            for row in only(rows, dataset=published["dataset"], epsilon=epsilon)
             if row["mechanism"] in BASELINES
         ]
-        ratios.append(number(mine, "distance") / min(others))
+        ratios.append(number(published, "distance") / min(others))
     return max(ratios, default=math.inf)
 
 
@@ -244,7 +244,7 @@ def _share(rows: list[Row], mechanism: str) -> str:
 def lbs_f1_local(rows: list[Row], *, radius: float, item: str) -> list[Finding]:
     """F1 scores in the local model."""
     paper, every = expected(item), only(rows, model="local")
-    mine = _ours(only(rows, radius=radius), "f1", higher=True, model="local")
+    comparisons = _ours(only(rows, radius=radius), "f1", higher=True, model="local")
     local = only(every, radius=radius)
     most = max((number(r, "f1") for r in local if r["mechanism"] != "best"), default=math.nan)
     best = max((number(r, "f1") for r in only(local, mechanism="best")), default=math.nan)
@@ -258,24 +258,28 @@ def lbs_f1_local(rows: list[Row], *, radius: float, item: str) -> list[Finding]:
         ours = f"in {sum(less)} of {len(less)} settings; at most {most:.3f}"
         verdict = graded(sum(less), len(less))
         level = Finding("τ = 0.1", paper["claims"]["lower"], ours, f"at most {best:.3f}", verdict)
-        return [level, *mine]
+        return [level, *comparisons]
     low = YES if most < paper["low"] else NO
     level = Finding(
         "level", paper["claims"]["low"], f"at most {most:.3f}", f"at most {best:.3f}", low
     )
-    there = [r for r in local if r["size"] == 0 and r["mechanism"] in MECHANISMS]
+    whole = [r for r in local if r["size"] == 0 and r["mechanism"] in MECHANISMS]
     gaps = [
-        abs(number(r, "f1") - number(w, "f1")) for r, w in _pairs(only(local, size=SUBSET), there)
+        abs(number(r, "f1") - number(w, "f1")) for r, w in _pairs(only(local, size=SUBSET), whole)
     ]
     if not gaps:
-        return [level, *mine]
+        return [level, *comparisons]
     ours = f"differs by at most {max(gaps):.3f}"
     verdict = YES if max(gaps) <= paper["same"] else NO
-    return [level, Finding("size of the crowd", paper["claims"]["size"], ours, "", verdict), *mine]
+    return [
+        level,
+        Finding("size of the crowd", paper["claims"]["size"], ours, "", verdict),
+        *comparisons,
+    ]
 
 
 def _pairs(rows: list[Row], others: list[Row]) -> list[tuple[Row, Row]]:
-    """Pair rows of one data set, mechanism and budget; those of one size if others have it."""
+    """Pair rows by data set, mechanism and budget, and by size if both sides have the same."""
     names: tuple[str, ...] = ("dataset", "mechanism", "epsilon")
     sizes = {other["size"] for other in others} == {row["size"] for row in rows}
     names += ("size",) if sizes else ()
@@ -311,19 +315,19 @@ def lbs_f1_shuffle(rows: list[Row], *, radius: float, item: str) -> list[Finding
 
 
 def lbs_f1_reading(rows: list[Row]) -> list[Finding]:
-    """Compare statements about F1 scores with a reading that the paper does not spell out."""
+    """Compare the stated F1 scores with an interpretation that the paper does not spell out."""
     if any(row["size"] for row in rows):
         return [Finding(f"only {rows[0]['size']:,} check-ins", "", "", reason="a quick run")]
     findings = []
     for radius, printed in expected("lbs-f1-reading")["f1"].items():
         for setting, (text, least, most) in printed.items():
             model, _, budget = setting.partition(" ")
-            there = only(rows, radius=float(radius), model=model, epsilon=float(budget))
-            if not there:
+            scored = only(rows, radius=float(radius), model=model, epsilon=float(budget))
+            if not scored:
                 continue
-            values = [number(row, "both") for row in there]
+            values = [number(row, "both") for row in scored]
             near = least - _SLACK <= min(values) and max(values) <= most + _SLACK
-            ours = f"{_values(there, 'both')}; as it is written {_values(there, 'as_written')}"
+            ours = f"{_values(scored, 'both')}; as it is written {_values(scored, 'as_written')}"
             what = f"τ = {radius}, {'LDP, ε' if model == 'local' else 'PIC, ε_c'} = {budget}"
             reason = "found by fitting, not said in the paper" if near else "against the reading"
             findings.append(Finding(what, text, ours, "", YES if near else NO, reason))
@@ -331,7 +335,7 @@ def lbs_f1_reading(rows: list[Row]) -> list[Finding]:
 
 
 def lbs_f1_reading_table(rows: list[Row]) -> list[str]:
-    """Write the score under each half of the reading."""
+    """Write the score under each half of the interpretation."""
     columns = {
         "as_written": "as it is written",
         "asked_from_truth": "asked from the true place",

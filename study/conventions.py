@@ -1,8 +1,8 @@
 """The conventions that reproduce the paper, each named once, and the designs of our best.
 
-The paper does not state them all; research/{randomizers,accounting,tasks}.md found them by
-fitting its printed figures. Everything that the sheets measure is made here: a mechanism, how its
-reports are read, and the local budget that a global promise leaves.
+The paper does not state them all; we found the others by fitting its printed figures. This module
+makes everything that the sheets measure: a mechanism, its decoder, and the local budget that a
+global promise leaves.
 """
 
 import math
@@ -44,18 +44,18 @@ BASELINES: Final = (
 )
 PUBLISHED: Final = "minkowski-paper"
 MECHANISMS: Final = (*BASELINES, PUBLISHED)
-# The figures are pictures without tables; their text names these budgets or lies between them.
+# The figures are pictures without tables; the text names these budgets, or budgets between them.
 LOCAL_BUDGETS: Final = (0.5, 1.0, 2.0, 3.0, 5.0)
 GLOBAL_BUDGETS: Final = (0.1, 0.5, 1.0, 2.0, 3.0)
 SERVING_RADIUS: Final = 0.4  # 1.0 of [0, 5], on [-1, 1]
 # The share of the crowd that the paper leaves to hide among, by the radius of the neighbours.
 LEFT: Final = {0.2: 0.90, 0.1: 0.98}
-_PLAYERS: Final = 4_096  # at most so many places of the prior that a plan for a task plays on
+_PLAYERS: Final = 4_096  # largest number of places of the prior on which a plan for a task is tried
 
 
 @dataclass(frozen=True)
 class Design:
-    """A mechanism for locations, and how its reports are read."""
+    """A mechanism for locations, with its decoder."""
 
     randomizer: Randomizer
     how: Decode
@@ -70,13 +70,13 @@ def location_mechanism(name: str, epsilon: float) -> Design:
     """Return a mechanism as the paper has it: debiased, never clipped to the square.
 
     Its Minkowski response searches r in (0, 1] for the least squared error at the middle, its
-    PrivUnit keeps the sufficient conditions of Bhowmick et al. (research/randomizers.md, 1).
+    PrivUnit keeps the sufficient conditions of Bhowmick et al.
     """
     return Design(_location_mechanism(name, epsilon), "unbiased")
 
 
 def _location_mechanism(name: str, epsilon: float) -> Randomizer:
-    made: dict[str, Callable[..., Randomizer]] = {
+    mechanisms: dict[str, Callable[..., Randomizer]] = {
         "laplace": Laplace,
         "planar-laplace": PlanarLaplace,
         "staircase": Staircase,
@@ -85,7 +85,7 @@ def _location_mechanism(name: str, epsilon: float) -> Randomizer:
         "privunit-bhowmick": partial(PrivUnit, conditions="bhowmick"),
         PUBLISHED: published_minkowski,
     }
-    return made[name](domain=SQUARE, epsilon=epsilon)
+    return mechanisms[name](domain=SQUARE, epsilon=epsilon)
 
 
 @cache
@@ -121,10 +121,10 @@ def design(mechanism: str, *, model: str, epsilon: float, crowd: int, anonymous:
 def designs_for(
     task: Task, *, epsilon: float, crowds: Sequence[int], anonymous: Sequence[int]
 ) -> list[Design]:
-    """Return the plan by a task's own score: one design a group, under the same promise.
+    """Return the plan by a task's score: one design per group, under the same promise.
 
-    It is found by rounds on places even over the square, so it knows nothing of the data either.
-    The δ is that of the largest group, the smallest of all.
+    Trial rounds on places spread evenly over the square choose it, so it does not see the data.
+    Its δ is that of the largest group, which is the smallest δ.
     """
     groups = dict(zip(task.groups, (Group(SQUARE, crowd=n) for n in anonymous), strict=True))
     prior = [even_prior(SQUARE, count=min(n, _PLAYERS)) for n in crowds]
@@ -140,14 +140,14 @@ def designs_for(
 # A report is a 6-vector clipped in l1 norm to 0.00015 and divided by the sampling rate of 0.15 %.
 RADIUS: Final = 0.1
 L1: Final = Ball(radius=RADIUS, p=1, dimension=6)
-L2: Final = Ball(radius=RADIUS, p=2, dimension=6)  # holds the l1 ball; for the unit vectors
-CUBE: Final = Box((-RADIUS,) * 6, (RADIUS,) * 6)  # holds it too; for what splits the budget
+L2: Final = Ball(radius=RADIUS, p=2, dimension=6)  # contains the l1 ball; for unit vectors
+CUBE: Final = Box((-RADIUS,) * 6, (RADIUS,) * 6)  # contains it too; for split budgets
 FEDERATED_DELTA: Final = 0.01 / 50_000
 # The printed local rows have ε = ε_c / 4 = ε_c / sqrt(80 · 0.2) a round; no valid composition of
-# local reports gives that (research/accounting.md, 6), so these rows got more than they should.
+# local reports gives that, so these rows have a larger budget than the promise allows.
 LOCAL_SHARE: Final = 4.0
-# The printed PIC rows do not have one budget. Laplace, PrivUnit and PrivHS fit what losses of the
-# worst ε-LDP pair compose to with a secret sample; these imply more, by rows of research/tasks.md.
+# The printed PIC rows do not share one budget. Laplace, PrivUnit and PrivHS fit the losses of the
+# worst ε-LDP pair, composed with a secret sample; the printed errors of these imply more.
 IMPLIED: Final = {
     ("minkowski", 1): 4.75,
     ("minkowski", 3): 6.7,
@@ -156,7 +156,7 @@ IMPLIED: Final = {
     ("square-wave", 1): 4.74,
     ("square-wave", 3): 6.66,
 }
-# The printed local Minkowski rows fit this radius at both budgets: it was not searched again.
+# The printed local Minkowski rows fit this radius at both budgets: the paper did not search again.
 STALE_RADIUS: Final = 1.17
 SHARE: Final = 0.2  # of the people, in each round
 _RADII: Final = (0.6, 0.8, 1.0, 1.2, 1.5, 1.8)
@@ -173,12 +173,12 @@ _READINGS: Final[dict[str, Reading]] = {
 
 @dataclass(frozen=True)
 class FederatedDesign:
-    """A mechanism for gradients, or none, and how one person's report is read.
+    """A mechanism for gradients, or none, and the decoder for one person's report.
 
     Attributes:
-        how: a decode, or `posterior`: weighed against the gradients of the server's own examples,
-            or `examples`: the mean of these, without a look at the report.
-        coins: whether everybody's own coin decides who takes part in a round.
+        how: a decoder of the library; `posterior`, the posterior mean given the gradients of the
+            server's own examples; or `examples`, the mean of these whatever the report says.
+        coins: whether participation coins decide who reports in a round.
     """
 
     randomizer: Randomizer | None
@@ -193,17 +193,21 @@ class FederatedDesign:
     @property
     def radius(self) -> float:
         """Return the radius of a cap, or 0."""
-        made = self.randomizer
-        return made.radius if isinstance(made, MinkowskiResponse) and made.radius else 0.0
+        randomizer = self.randomizer
+        return (
+            randomizer.radius
+            if isinstance(randomizer, MinkowskiResponse) and randomizer.radius
+            else 0.0
+        )
 
 
 def federated(budget: int, model: str, *, mechanism: str) -> FederatedDesign:
     """Return the design of a row.
 
     Models: `none`; `local` and `pic` as printed; `sound`, the paper's mechanism with a budget that
-    a proof supports, and `read`, the same by our reading; `best`, ours: everybody's own coin, and
+    a proof supports, and `read`, the same with our decoder; `best`, ours: participation coins and
     the posterior; `projected`, the same without the server's examples; `blind`, the examples
-    without a look at the reports; `secret`, projected and with the paper's secret sample.
+    whatever the reports say; `secret`, projected and with the paper's secret sample.
     """
     if model == "none":
         return FederatedDesign(None)
@@ -224,7 +228,7 @@ def federated(budget: int, model: str, *, mechanism: str) -> FederatedDesign:
 def _gradient_mechanism(name: str, epsilon: float, radius: float | None) -> Randomizer:
     searched = partial(tuned, MinkowskiResponse, domain=L1, goal="unbiased")
     fixed = partial(MinkowskiResponse, domain=L1)
-    made: dict[str, Callable[..., Randomizer]] = {
+    mechanisms: dict[str, Callable[..., Randomizer]] = {
         "laplace": partial(Laplace, domain=L1),
         "minkowski": partial(fixed, radius=radius) if radius else searched,
         "privunit": partial(PrivUnit, domain=L2, conditions="bhowmick"),
@@ -232,7 +236,7 @@ def _gradient_mechanism(name: str, epsilon: float, radius: float | None) -> Rand
         "staircase": partial(Staircase, domain=CUBE),
         "square-wave": partial(SquareWave, domain=CUBE),
     }
-    return made[name](epsilon=epsilon)
+    return mechanisms[name](epsilon=epsilon)
 
 
 @cache
@@ -247,8 +251,8 @@ def round_budget(budget: int, make: Callable[[float], Law] = any_ldp) -> float:
 def coin_budget(budget: int, make: Callable[[float], Law]) -> float:
     """Return the local ε of a round with participation coins, where silence is a message too.
 
-    The promise to each of the 50,000 is the same; that the server's sample stays secret need not
-    be assumed.
+    The promise to each of the 50,000 people is the same, and no longer assumes that the server's
+    sample stays secret.
     """
     return calibrate_rounds(make, epsilon=budget, crowd=50_000, delta=FEDERATED_DELTA, rounds=80)
 
@@ -271,6 +275,6 @@ def _best_federated(budget: int, *, coins: bool) -> MinkowskiResponse:
             epsilon = coin_budget(budget, partial(_coin_law, radius=radius))
         else:
             epsilon = round_budget(budget, partial(_law, radius=radius))
-        made = MinkowskiResponse(domain=L1, epsilon=epsilon, radius=radius)
-        candidates.append((made.squared_error(np.zeros(6)), made))
+        response = MinkowskiResponse(domain=L1, epsilon=epsilon, radius=radius)
+        candidates.append((response.squared_error(np.zeros(6)), response))
     return min(candidates, key=lambda one: one[0])[1]

@@ -1,8 +1,8 @@
-"""The five real data sets: found, checked by their sums, and never replaced by anything else.
+"""The five real data sets, checked by their sums; nothing else ever stands in for them.
 
-They are looked for in the folder named by the environment variable COATCHECK_DATA, else in
+They are in the folder that the environment variable COATCHECK_DATA names, or else in
 `../shared/data` beside the project. `python -m study data` makes them from the public originals.
-A sum is that of the rows in sorted order: who makes the files again may get them in another order.
+A sum is that of the rows in sorted order, because files made again may have another order.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ SOURCES: Final = {
 }
 CROWDSOURCING: Final = {"GMission": "gmission", "EverySender": "everysender"}
 SOCIAL: Final = {"Gowalla": "gowalla_sf", "Foursquare": "foursquare_nyc"}
-CLUSTERED: Final = (800, 600)  # check-ins that are users, and others that are workers
+CLUSTERED: Final = (800, 600)  # the numbers of check-ins that are users and workers
 
 
 def is_there() -> bool:
@@ -49,8 +49,8 @@ def where() -> Path:
     folder = _folder()
     if not folder.is_dir():
         raise Misuse(
-            f"there is no folder {folder} with the data sets; put the five .npz files there or "
-            f"set {VARIABLE} to the folder that has them"
+            f"the folder {folder} of the data sets does not exist; put the five .npz files there, "
+            f"or set {VARIABLE} to the folder that has them"
         )
     return folder
 
@@ -69,9 +69,7 @@ def load(name: str) -> dict[str, NDArray[np.generic]]:
 def checked(path: Path, name: str) -> dict[str, NDArray[np.generic]]:
     """Return the arrays of a file whose rows are those of a data set."""
     if not path.is_file():
-        raise Misuse(
-            f"{path} is missing; it is made from {SOURCES[name]} by `python -m study data`"
-        )
+        raise Misuse(f"{path} is missing; `python -m study data` makes it from {SOURCES[name]}")
     try:
         with np.load(path) as arrays:
             arrays_by_name = {key: arrays[key] for key in arrays.files}
@@ -79,8 +77,7 @@ def checked(path: Path, name: str) -> dict[str, NDArray[np.generic]]:
         arrays_by_name = {}
     if content(arrays_by_name) != SUMS[name]:
         raise Misuse(
-            f"{path} is not the data that these figures are about; get it again, from "
-            f"{SOURCES[name]}"
+            f"{path} does not hold the data of these figures; make it again from {SOURCES[name]}"
         )
     return arrays_by_name
 
@@ -107,8 +104,8 @@ def _plain(column: NDArray[np.generic]) -> NDArray[np.uint8]:
 def crowdsourcing(name: str) -> tuple[Floats, Floats]:
     """Return users and workers on [-1, 1]^2; the published domain is [0, 5]^2.
 
-    GMission and EverySender lie evenly over it. Check-ins do not: some are taken as users, others
-    as workers, for a crowd that clusters as people do.
+    GMission and EverySender lie evenly over it. Check-ins do not: some stand for users and others
+    for workers, in a crowd that clusters as people do.
     """
     if name in SOCIAL:
         places = social(name, size=sum(CLUSTERED))
@@ -120,7 +117,7 @@ def crowdsourcing(name: str) -> tuple[Floats, Floats]:
 
 
 def social(name: str, *, size: int | None = None) -> Floats:
-    """Return check-ins on [-1, 1]^2 by their own extent; rows are in random order already."""
+    """Return check-ins, scaled by their extent to [-1, 1]^2; rows are in random order already."""
     places = np.asarray(load(SOCIAL[name])["latlon"], dtype=np.float64)
     low, high = places.min(axis=0), places.max(axis=0)
     scaled: Floats = (places - low) / (high - low) * 2 - 1

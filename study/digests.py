@@ -1,10 +1,10 @@
-"""Digests of code: what a sheet's rows were measured by, and nothing else.
+"""Digests of the code that measures the rows of a sheet.
 
-The modules are those that a sheet's own module imports, and what these import, found by reading
-the files: imports inside functions count, those for type checkers only do not. So a change of the
-services makes no row about locations stale. `coatcheck/__init__.py` is a table of names: what is
-imported through it counts, the table does not. A plan can also draft terms; no figure of a plan
-comes from there, so what planning imports of the protocol does not count.
+A digest covers the module of a sheet and everything that it imports, directly or not, as read from
+the files. Imports inside functions count; imports for type checkers only do not. So a change of the
+services makes no row about locations stale. `coatcheck/__init__.py` is a table of names: a module
+imported through it counts, the table does not. A plan can also draft terms, but no figure of a plan
+comes from that, so planning's imports of the protocol do not count.
 """
 
 import ast
@@ -20,7 +20,7 @@ _ROOTS: Final = {
     "coatcheck": Path(coatcheck.__file__).parent,
     "study": Path(__file__).parent,
 }
-# How rows are kept, not how they are measured.
+# These store rows; they do not measure them.
 _KEEPING: Final = ("coatcheck", "study", "study.sheets", "study.digests")
 
 
@@ -32,7 +32,7 @@ def digest(module: str) -> str:
         path = _file(name)
         if path is not None:
             whole.update(path.read_bytes())
-    return "x" + whole.hexdigest()[:8]  # never to be taken for a number
+    return "x" + whole.hexdigest()[:8]  # so that no CSV reader takes it for a number
 
 
 def modules(start: str) -> list[str]:
@@ -67,7 +67,7 @@ def _file(name: str) -> Path | None:
 
 @cache
 def _imported(path: Path) -> list[str]:
-    """Return the modules that a file imports; a name that is no module stands for none."""
+    """Return the names that a file imports, modules and others; others have no file."""
     names = []
     for node in _run(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -81,7 +81,7 @@ def _imported(path: Path) -> list[str]:
 
 
 def _run(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is run of a file: everything but what only type checkers read."""
+    """Yield the nodes of a file that run: all but those for type checkers only."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
             yield from (part for rest in child.orelse for part in _run(rest))

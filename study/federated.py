@@ -1,9 +1,9 @@
-"""Tables flincentive1 and flincentive3: learning with incentives on MNIST, one run a cell.
+"""Tables flincentive1 and flincentive3: learning with incentives on MNIST, one run per cell.
 
-Each of 10,000 of 50,000 people a round reports 6 sampled coordinates of their gradient; the mean
-moves the model, the Shapley value of the cosine game is the reward. All 6 coordinates are
-randomized: to leave zeros alone, as the paper says, would give them away. Paper, section
-"Federated Learning with Incentives" and its appendix; conventions are in `conventions`.
+In each round, 10,000 of 50,000 people report 6 sampled coordinates of their gradient. The mean
+moves the model, and the Shapley value of the cosine game is the reward. All 6 coordinates are
+randomized; to leave zeros unchanged, as the paper says, would reveal them. Source: the paper's
+section "Federated Learning with Incentives" and its appendix; `conventions` has the conventions.
 """
 
 from collections.abc import Callable
@@ -32,10 +32,10 @@ _RATE: Final = 0.0015
 _STEP: Final = 0.05
 _DECAY: Final = 0.99
 _JUDGED: Final = 5  # Shapley values are computed in every fifth round, from the first
-_EXAMPLES: Final = 200  # of the server's own validation people, others in each round
+_EXAMPLES: Final = 200  # of the server's own validation people; new ones in each round
 _ROWS: Final = ("laplace", "minkowski", "privunit")
 _OTHERS: Final = ("staircase", "square-wave", "privhs")
-# Designs were chosen on seeds 0 to 2; what is reported comes from others.
+# Designs were chosen on seeds 0 to 2; the reported rows have other seeds.
 _SEEDS: Final = (10, 11, 12, 13, 14)
 _FEWER: Final = _SEEDS[:3]
 
@@ -60,7 +60,7 @@ class _Adam:
 
 @dataclass(frozen=True)
 class _Reader:
-    """How reports are made and read: for the mean without bias, for one person as told."""
+    """Reports of a round with two decoders: unbiased for the mean, the design's for one person."""
 
     design: conventions.FederatedDesign
 
@@ -74,20 +74,20 @@ class _Reader:
         self, values: Floats, entropy: Entropy, examples: Callable[[], Floats]
     ) -> tuple[Floats, Floats]:
         """Return estimates for the mean, and estimates of each person's own gradient."""
-        made, how = self.design.randomizer, self.design.how
-        if made is None:
+        mechanism, how = self.design.randomizer, self.design.how
+        if mechanism is None:
             return values, values
-        reports = made.randomize(values, entropy, clamp=True)
-        unbiased = made.estimate(reports, "unbiased")
+        reports = mechanism.randomize(values, entropy, clamp=True)
+        unbiased = mechanism.estimate(reports, "unbiased")
         if how == "examples":
             return unbiased, examples().mean(axis=1)
         if how == "posterior":
-            return unbiased, posterior_mean(made, reports, prior=examples())
-        return unbiased, unbiased if how == "unbiased" else made.estimate(reports, how)
+            return unbiased, posterior_mean(mechanism, reports, prior=examples())
+        return unbiased, unbiased if how == "unbiased" else mechanism.estimate(reports, how)
 
 
-def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
-    """Return the runs: five seeds for the rows that reproduce and ours, fewer for the others."""
+def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
+    """Return the runs: five seeds for ours and the reproducible rows, fewer for the others."""
     main = [("best", "minkowski"), *(("pic", name) for name in _ROWS)]
     models = ("sound", "read", "secret", "projected", "blind")
     parts = [(model, "minkowski") for model in models]
@@ -119,7 +119,7 @@ def _data() -> dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]:
 
 
 def measure(cell: Cell) -> Row:
-    """Train once; return how well it went for the model and for the people."""
+    """Train once; return the accuracy of the model and the errors for the people."""
     design = conventions.federated(
         int(cell["budget"]), str(cell["model"]), mechanism=str(cell["mechanism"])
     )
@@ -166,19 +166,19 @@ def clip(gradients: NDArray[np.float32]) -> Floats:
 
 
 def _examples(parameters: NDArray[np.float32], number: int, where: NDArray[np.int64]) -> Floats:
-    """Return what the server's own people would report at each person's coordinates."""
+    """Return the gradients of the server's own people at each person's coordinates."""
     images, labels = _data()["validate"]
     who = (number * _EXAMPLES + np.arange(_EXAMPLES)) % len(images)
     every = np.tile(np.arange(network.DIMENSION), (_EXAMPLES, 1))
     whole = network.sampled_gradients(parameters, images[who], labels[who], every)
-    mine = whole.T[where].transpose(0, 2, 1)  # people, examples, coordinates
-    return clip(mine)
+    sampled = whole.T[where].transpose(0, 2, 1)  # people, examples, coordinates
+    return clip(sampled)
 
 
 def _compare(
     task: Learning, where: NDArray[np.int64], truth: Floats, alone: Floats
 ) -> tuple[float, float, float]:
-    """Return the mean error of rewards, the same by each one's own range, and the correlation."""
+    """Return the mean error of rewards, also with each scaled by its range, and the correlation."""
     notes = task.notes(where)
     estimates = [_rewards(task, values, notes) for values in (truth, alone)]
     raw = float(np.abs(estimates[0] - estimates[1]).mean())

@@ -79,11 +79,11 @@ class Panel:
     """One set of axes.
 
     Attributes:
-        budget: what the horizontal axis is.
-        level: what is reached without any report, where that was measured.
-        truth: what is reached by true places, where that was measured.
+        budget: the label of the horizontal axis.
+        level: the result without any report, where that was measured.
+        truth: the result with true places, where that was measured.
         marks: the paper's printed figures, by mechanism.
-        ours: our lines, the one that the figure is about first.
+        ours: our lines, the main one first.
     """
 
     title: str
@@ -157,15 +157,15 @@ def _panel(axes: "Axes", panel: Panel, measure: str, *, log: bool) -> None:
 
 
 def _line(axes: "Axes", rows: list[Row], measure: str, name: str, color: str) -> None:
-    there = [row for row in rows if row["model"] != "honest"]
-    if not there:
+    shown = [row for row in rows if row["model"] != "honest"]
+    if not shown:
         return
-    there.sort(key=lambda row: number(row, "epsilon"))
+    shown.sort(key=lambda row: number(row, "epsilon"))
     bold = name in {*_OURS, "minkowski-paper"}
     axes.errorbar(
-        [number(row, "epsilon") for row in there],
-        [number(row, measure) for row in there],
-        yerr=[2 * number(row, f"{measure}_se") for row in there],
+        [number(row, "epsilon") for row in shown],
+        [number(row, measure) for row in shown],
+        yerr=[2 * number(row, f"{measure}_se") for row in shown],
         color=color,
         linestyle=":" if name == "honest" else "-",
         linewidth=2.4 if bold else 1.3,

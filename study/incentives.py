@@ -1,4 +1,4 @@
-"""Tables flincentive1 and flincentive3, held against the sheet, and written out beside ours."""
+"""Tables flincentive1 and flincentive3, compared with the sheet and written out beside ours."""
 
 import math
 from statistics import fmean, stdev
@@ -40,7 +40,7 @@ def _doubt(values: list[float]) -> float:
     return 2 * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 
 
-def _told(values: list[float], scale: float = 1.0) -> str:
+def _mean_text(values: list[float], scale: float = 1.0) -> str:
     """Write a mean and the standard deviation over seeds."""
     if not values:
         return "not run"
@@ -63,19 +63,19 @@ def flincentive(rows: list[Row], *, budget: int) -> list[Finding]:
 
 
 def _reproduced(rows: list[Row], paper: dict[str, Any], budget: int, name: str) -> Finding | None:
-    mine = {"budget": budget, "model": "pic", "mechanism": name}
-    accuracy, error = (_runs(rows, column, **mine) for column in ("accuracy", "gradient_error"))
+    settings = {"budget": budget, "model": "pic", "mechanism": name}
+    accuracy, error = (_runs(rows, column, **settings) for column in ("accuracy", "gradient_error"))
     if not accuracy:
         return None
     points, printed, _ = paper["rows"]["pic"][name]
     near = abs(fmean(error) / printed - 1) <= paper["tolerance"]["gradient_error"]
     close = abs(100 * fmean(accuracy) - points) <= paper["tolerance"]["accuracy_points"]
-    epsilon = _runs(rows, "local_epsilon", **mine)[0]
+    epsilon = _runs(rows, "local_epsilon", **settings)[0]
     seeds = f"{len(accuracy)} seeds, local ε {epsilon:.3g}"
     return Finding(
         f"PIC, {name}",
         f"gradient error {printed}, accuracy {points} %",
-        f"{_told(error)}, {_told(accuracy, 100)} % ({seeds})",
+        f"{_mean_text(error)}, {_mean_text(accuracy, 100)} % ({seeds})",
         "",
         YES if near and close else PARTLY if near or close else NO,
         _why(near=near, close=close, fitted=(name, budget) in IMPLIED),
@@ -91,10 +91,10 @@ def _why(*, near: bool, close: bool, fitted: bool) -> str:
 def _orders(rows: list[Row], claims: dict[str, str], budget: int) -> list[Finding]:
     """Compare the order of the mechanisms, and of the two models, with the text."""
     means = {
-        (model, name): {column: fmean(_runs(there, column)) for column in _COLUMNS}
+        (model, name): {column: fmean(_runs(measured, column)) for column in _COLUMNS}
         for model in ("local", "pic")
         for name in _NAMES
-        if (there := only(rows, budget=budget, model=model, mechanism=name))
+        if (measured := only(rows, budget=budget, model=model, mechanism=name))
     }
     if len(means) < 2 * len(_NAMES):
         return []
@@ -140,9 +140,10 @@ def _orders(rows: list[Row], claims: dict[str, str], budget: int) -> list[Findin
 
 def _best(rows: list[Row], paper: dict[str, Any], budget: int) -> list[Finding]:
     """Compare ours with the printed Minkowski row, under a sound account of the same promise."""
-    mine = {"budget": budget, "model": "best", "mechanism": "minkowski"}
+    settings = {"budget": budget, "model": "best", "mechanism": "minkowski"}
     accuracy, error, shapley = (
-        _runs(rows, column, **mine) for column in ("accuracy", "gradient_error", "shapley_scaled")
+        _runs(rows, column, **settings)
+        for column in ("accuracy", "gradient_error", "shapley_scaled")
     )
     if not accuracy:
         return []
@@ -150,29 +151,29 @@ def _best(rows: list[Row], paper: dict[str, Any], budget: int) -> list[Finding]:
     row = {"budget": budget, "model": "pic", "mechanism": "minkowski"}
     theirs = {column: _runs(rows, column, **row) for column in _COLUMNS}
     blind = _runs(rows, "gradient_error", budget=budget, model="blind")
-    epsilon = _runs(rows, "local_epsilon", **mine)[0]
+    epsilon = _runs(rows, "local_epsilon", **settings)[0]
     return [
         Finding(
             "ours: gradient error",
             f"{printed} (Minkowski)",
-            f"{_told(theirs['gradient_error'])}; {_told(blind)} without any report",
-            f"{_told(error)} ({len(error)} seeds, local ε {epsilon:.3g})",
+            f"{_mean_text(theirs['gradient_error'])}; {_mean_text(blind)} without any report",
+            f"{_mean_text(error)} ({len(error)} seeds, local ε {epsilon:.3g})",
             _compared(error, printed, theirs["gradient_error"], higher=False),
             "mostly by the reading: see the rows read and projected",
         ),
         Finding(
             "ours: Shapley error, by range",
             f"{rewards} (Minkowski)",
-            _told(theirs["shapley_scaled"]),
-            _told(shapley),
+            _mean_text(theirs["shapley_scaled"]),
+            _mean_text(shapley),
             _compared(shapley, rewards, theirs["shapley_scaled"], higher=False),
             "mostly by the reading: see the rows read and projected",
         ),
         Finding(
             "ours: accuracy",
             f"{points} % (Minkowski)",
-            f"{_told(theirs['accuracy'], 100)} %",
-            f"{_told(accuracy, 100)} %",
+            f"{_mean_text(theirs['accuracy'], 100)} %",
+            f"{_mean_text(accuracy, 100)} %",
             _compared(accuracy, points / 100, theirs["accuracy"], higher=True),
         ),
     ]
@@ -191,9 +192,9 @@ def _compared(ours: list[float], printed: float, theirs: list[float], *, higher:
 
 def flincentive_table(rows: list[Row], *, budget: int) -> list[str]:
     """Write every row, paper / ours, with the local budget that ours had."""
-    there = [row for row in rows if row["budget"] in {budget, 0}]
-    keys = sorted({(_MODELS.index(str(row["model"])), str(row["mechanism"])) for row in there})
-    lines = [_line(there, _MODELS[model], name, budget) for model, name in keys]
+    measured = [row for row in rows if row["budget"] in {budget, 0}]
+    keys = sorted({(_MODELS.index(str(row["model"])), str(row["mechanism"])) for row in measured})
+    lines = [_line(measured, _MODELS[model], name, budget) for model, name in keys]
     return markdown(["model", "mechanism", "local ε", "seeds", *_COLUMNS.values()], lines)
 
 
@@ -202,7 +203,7 @@ def _line(rows: list[Row], model: str, name: str, budget: int) -> list[str]:
     cells = []
     for number_, column in enumerate(_COLUMNS):
         values = _runs(rows, column, model=model, mechanism=name)
-        ours = _told(values, 100 if column == "accuracy" else 1)
+        ours = _mean_text(values, 100 if column == "accuracy" else 1)
         cells.append(f"{printed[number_]} / {ours}" if number_ < len(printed) else ours)
     epsilon = _runs(rows, "local_epsilon", model=model, mechanism=name)
     return [model, name, f"{epsilon[0]:.3g}", str(len(epsilon)), *cells]

@@ -1,4 +1,4 @@
-"""The items of the paper's evaluation: which sheet each needs, what it says, how it looks."""
+"""The items of the paper's evaluation: the sheet, the findings, the table and the view of each."""
 
 import math
 from collections.abc import Callable
@@ -37,7 +37,7 @@ _SC: Final = {
 
 @dataclass(frozen=True)
 class View:
-    """How a figure shows a sheet: its panels are told apart by these columns."""
+    """The view of a sheet in a figure: one panel for each combination of the `split` columns."""
 
     measure: str
     label: str
@@ -53,12 +53,12 @@ class Item:
     """A table or a figure of the paper.
 
     Attributes:
-        name: what the command line calls it.
+        name: its name on the command line.
         kind: table or figure.
-        title: what it shows.
-        findings: the paper's statements held against the rows of the sheet.
-        table: the rows written out.
-        view: how it is drawn, for a figure.
+        title: its caption.
+        findings: compares the paper's statements with the rows of the sheet.
+        table: writes out the rows.
+        view: how a figure is drawn.
     """
 
     name: str
@@ -77,22 +77,22 @@ def _sc(name: str, title: str, measure: str, label: str, *, log: bool) -> Item:
 
 
 def _lbs(name: str, title: str, measure: str, model: str, radius: float) -> Item:
-    found: Callable[[list[Row]], list[Finding]]
+    findings: Callable[[list[Row]], list[Finding]]
     if measure == "distance":
-        found = (
+        findings = (
             claims.lbs_distance_local
             if model == "local"
             else partial(claims.lbs_distance_shuffle, radius=radius, item=name)
         )
     else:
         one = claims.lbs_f1_local if model == "local" else claims.lbs_f1_shuffle
-        found = partial(one, radius=radius, item=name)
+        findings = partial(one, radius=radius, item=name)
     models = ("local",) if model == "local" else ("pic", "honest")
     label = "mean l2 error of a report" if measure == "distance" else "F1 of the neighbours"
     ours = ("task", "best") if (measure, model) == ("f1", "pic") else ("best",)
     split, fixed = ("dataset", "size"), {"radius": radius}
     view = View(measure, label, measure == "distance", models, split, fixed, ours)
-    return Item(name, "figure", title, locations.SOCIAL, found, view=view)
+    return Item(name, "figure", title, locations.SOCIAL, findings, view=view)
 
 
 ITEMS: Final = (
@@ -229,22 +229,22 @@ ITEMS: Final = (
 
 
 def listed() -> list[str]:
-    """Return the list of items, and how much of each is on file."""
+    """Return the list of items, with the number of rows of each that are on file."""
     lines = []
     for item in ITEMS:
         every = len(cells(item.sheet, quick=False))
-        there = every - len(missing(item.sheet, quick=False))
-        lines.append(f"{item.kind:<6} {item.name:<24} {there:>4} of {every:<4} {item.title}")
+        on_file = every - len(missing(item.sheet, quick=False))
+        lines.append(f"{item.kind:<6} {item.name:<24} {on_file:>4} of {every:<4} {item.title}")
     return lines
 
 
 def shown(item: Item, *, quick: bool) -> list[str]:
     """Return an item as lines for a terminal."""
-    there = rows(item.sheet, quick=quick)
-    if not there:
+    measured = rows(item.sheet, quick=quick)
+    if not measured:
         return [f"{item.name}: nothing on file yet"]
     lines = [f"== {item.name}: {item.title} ({expected(item.name)['where']})"]
-    for finding in item.findings(there):
+    for finding in item.findings(measured):
         lines += [f"{finding.what} [{finding.verdict or 'no number to compare'}]"]
         for who, text in (
             ("paper", finding.paper),
@@ -253,11 +253,11 @@ def shown(item: Item, *, quick: bool) -> list[str]:
             ("why", finding.reason),
         ):
             lines += [f"    {who:<6}{text}"] if text else []
-    return lines + (item.table(there) if item.table else [])
+    return lines + (item.table(measured) if item.table else [])
 
 
 def draw(item: Item, *, quick: bool, folder: Path) -> None:
-    """Draw a figure from what is on file."""
+    """Draw a figure from the rows on file."""
     from study import figures  # noqa: PLC0415 - matplotlib only where something is drawn
 
     every, view = rows(item.sheet, quick=quick), item.view
@@ -269,19 +269,19 @@ def draw(item: Item, *, quick: bool, folder: Path) -> None:
         if row["model"] not in view.models:
             continue
         panels.setdefault(tuple(_half(row, name) for name in view.split), []).append(row)
-    made = [
+    drawn = [
         figures.Panel(
             ", ".join(map(str, key)),
-            there,
-            LOCAL if there[0]["model"] == "local" else GLOBAL,
-            _level(every, there[0], view.measure, "blind"),
-            _level(every, there[0], view.measure, "clear"),
+            panel_rows,
+            LOCAL if panel_rows[0]["model"] == "local" else GLOBAL,
+            _level(every, panel_rows[0], view.measure, "blind"),
+            _level(every, panel_rows[0], view.measure, "clear"),
             tables.printed_errors() if item.name == "errortime" else {},
             view.ours,
         )
-        for key, there in panels.items()
+        for key, panel_rows in panels.items()
     ]
-    figures.draw(item.name, made, view.measure, label=view.label, log=view.log, folder=folder)
+    figures.draw(item.name, drawn, view.measure, label=view.label, log=view.log, folder=folder)
 
 
 def _level(every: list[Row], row: Row, measure: str, name: str) -> float | None:
@@ -291,7 +291,7 @@ def _level(every: list[Row], row: Row, measure: str, name: str) -> float | None:
     same = {name: row[name] for name in ("dataset", "size", "radius") if name in row}
     rows = only(every, mechanism=name, **same)
     level = number(rows[0], measure) if rows else None
-    return None if level == 0 else level  # an error of 0 has no place on a log scale
+    return None if level == 0 else level  # a log scale has no 0
 
 
 def _half(row: Row, name: str) -> object:

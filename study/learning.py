@@ -2,8 +2,8 @@
 
 `python -m study learning` measures what is missing and prints every table; `learning linear`,
 `network`, `ablations`, `law` or `rewards` does one part. All choices (features, start, steps,
-clips) were made on seeds 0 and 1 and on images 50,000 to 54,999; rows are of other seeds, tried on
-images 55,000 to 59,999, which no choice has seen.
+clips) were made on seeds 0 and 1 and on images 50,000 to 54,999. The rows use other seeds and are
+tested on images 55,000 to 59,999, which no choice has seen.
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def linear() -> Iterator[Listed]:
 
 
 def law() -> Iterator[Listed]:
-    """List rows again by the mechanism's stated variance, to hold against real reports."""
+    """List rows again with the mechanism's stated variance, to compare with real reports."""
     for (people, epsilon), recipe in LINEAR.items():
         yield f"linear, {people:,} people", epsilon, replace(recipe, way="law"), SEEDS
     for epsilon in (1, 3):
@@ -72,7 +72,7 @@ def law() -> Iterator[Listed]:
 
 
 def ablations() -> Iterator[Listed]:
-    """List the network at ε 1 with one idea taken away, or another put in its place."""
+    """List the network at ε 1 with one idea removed or replaced."""
     ours = NETWORK[1]
     warm = replace(ours, public=PUBLIC, step=_WARM[1])
     changed = {
@@ -93,7 +93,7 @@ def ablations() -> Iterator[Listed]:
         yield name, 1, recipe, FEWER if recipe.rate < 1 else FEWER[:1]
 
 
-def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
     """List all rows of all parts, seed by seed."""
     cells_of_parts: list[Cell] = []
     for part in PARTS:

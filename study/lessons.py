@@ -1,4 +1,4 @@
-"""What the study of learning says: its rows as tables, held against goals and other ways."""
+"""Findings of the study of learning: its rows as tables, compared with goals and alternatives."""
 
 import math
 from statistics import fmean, stdev
@@ -25,7 +25,7 @@ def _scores(rows: list[Row], **wanted: object) -> dict[int, float]:
     return {int(row["seed"]): number(row, "accuracy") for row in only(rows, **wanted)}
 
 
-def _told(scores: list[float], *, digits: int = 1) -> str:
+def _mean_text(scores: list[float], *, digits: int = 1) -> str:
     """Write the mean, standard error, least value and number of seeds; one seed has no error."""
     if not scores:
         return NOT_YET
@@ -38,15 +38,15 @@ def _told(scores: list[float], *, digits: int = 1) -> str:
 
 def _reached(rows: list[Row], part: str) -> list[Finding]:
     """Compare means with the goals that were set before anything was measured."""
-    told, found = expected(f"learning-{part}"), []
-    for row, goals in told["goals"].items():
+    document, findings = expected(f"learning-{part}"), []
+    for row, goals in document["goals"].items():
         for epsilon, goal in goals.items():
             scores = [*_scores(rows, part=part, row=row, epsilon=int(epsilon)).values()]
-            paper = f"{told['paper'][epsilon]} %" if part == "network" else ""
+            paper = f"{document['paper'][epsilon]} %" if part == "network" else ""
             verdict = (YES if fmean(scores) >= goal else NO) if scores else NOT_YET
             what = f"{row}, ε = {epsilon}: at least {goal} %"
-            found.append(Finding(what, paper, "", _told(scores), verdict))
-    return found
+            findings.append(Finding(what, paper, "", _mean_text(scores), verdict))
+    return findings
 
 
 def _above_alone(rows: list[Row], part: str, named: tuple[str, ...]) -> list[Finding]:
@@ -114,39 +114,39 @@ def ablations(rows: list[Row]) -> list[Finding]:
 
 
 def rewards(rows: list[Row]) -> list[Finding]:
-    """Return how rewards follow the true Shapley values."""
+    """Return the correlation of rewards with the true Shapley values."""
     goal = expected("learning-rewards")["goal"]
     scores = [number(row, "mean") for row in rows]
     what = f"correlation with the true Shapley values, ε = 1: at least {goal}"
     verdict = YES if fmean(scores) >= goal else NO
-    return [Finding(what, "0.73, by our first design", "", _told(scores, digits=3), verdict)]
+    return [Finding(what, "0.73, by our first design", "", _mean_text(scores, digits=3), verdict)]
 
 
 def table(rows: list[Row], *, part: str) -> list[str]:
     """Write out the rows of a part: one line per row and way, ε side by side."""
-    there = only(rows, part=part)
+    part_rows = only(rows, part=part)
     lines = []
-    for row in dict.fromkeys(str(one["row"]) for one in there):
-        recipes = [Recipe.read(str(one["recipe"])) for one in only(there, row=row)]
-        epsilons = sorted({int(one["epsilon"]) for one in only(there, row=row)})
-        cells = {e: [*_scores(there, row=row, epsilon=e).values()] for e in epsilons}
-        said = [_told(cells[e]) if e in cells else "" for e in (1, 3)]
+    for row in dict.fromkeys(str(one["row"]) for one in part_rows):
+        recipes = [Recipe.read(str(one["recipe"])) for one in only(part_rows, row=row)]
+        epsilons = sorted({int(one["epsilon"]) for one in only(part_rows, row=row)})
+        cells = {e: [*_scores(part_rows, row=row, epsilon=e).values()] for e in epsilons}
+        said = [_mean_text(cells[e]) if e in cells else "" for e in (1, 3)]
         if epsilons == [0]:
-            said = [_told(cells[0]), "the same"]
-        local = sorted({number(one, "local_epsilon") for one in only(there, row=row)})
+            said = [_mean_text(cells[0]), "the same"]
+        local = sorted({number(one, "local_epsilon") for one in only(part_rows, row=row)})
         local_epsilons = ", ".join(f"{one:.2f}" for one in local if math.isfinite(one))
         lines.append([row, *said, _WAYS[recipes[0].way], local_epsilons])
     return markdown(["row", "ε = 1", "ε = 3", "the mean is made by", "local ε"], lines)
 
 
 def by_seed(rows: list[Row], *, part: str) -> list[str]:
-    """Write out a part's accuracies seed by seed, and what the server alone has."""
-    there = [row for row in only(rows, part=part) if "way=" not in str(row["recipe"])]
+    """Write out a part's accuracies seed by seed, beside those of the server alone."""
+    part_rows = [row for row in only(rows, part=part) if "way=" not in str(row["recipe"])]
     alone = _scores(rows, part=part, row=ALONE)
     lines = [[ALONE, "", *(f"{score:.1f}" for _, score in sorted(alone.items()))]]
     seeds = sorted({int(row["seed"]) for row in only(rows, part=part)})
-    for row, epsilon in dict.fromkeys((str(r["row"]), int(r["epsilon"])) for r in there):
-        ours = _scores(there, row=row, epsilon=epsilon)
+    for row, epsilon in dict.fromkeys((str(r["row"]), int(r["epsilon"])) for r in part_rows):
+        ours = _scores(part_rows, row=row, epsilon=epsilon)
         cells_by_seed = [
             f"{ours[s]:.1f} ({ours[s] - alone[s]:+.1f})" if s in ours and s in alone else ""
             for s in seeds
@@ -157,9 +157,9 @@ def by_seed(rows: list[Row], *, part: str) -> list[str]:
 
 
 def part_tables(rows: list[Row], *, part: str) -> list[str]:
-    """Write out a part by means, and by seeds where a server alone is beside it."""
-    made = table(rows, part=part)
-    return [*made, "", *by_seed(rows, part=part)] if part in {"network", "linear"} else made
+    """Write out a part by means, and also by seeds where the server alone stands beside it."""
+    means = table(rows, part=part)
+    return [*means, "", *by_seed(rows, part=part)] if part in {"network", "linear"} else means
 
 
 def rewards_table(rows: list[Row]) -> list[str]:

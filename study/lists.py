@@ -1,9 +1,9 @@
-"""Lists as they are given out: everybody gets the nearest 16 within the radius, and no more.
+"""Lists as the product gives them out: each person gets at most the nearest 16 within the radius.
 
 The paper's F1 is over all pairs, a quarter of the crowd for each person; nobody gets such a list.
-Here everybody gets what the product publishes, and the score is that of those lists. One corrupted
-person learns of 16 others, who are left out of the crowd. Ours is what the product plans for this
-task: never a grid, whose cells would name the same few people to everybody in them.
+Here each person gets the list that the product publishes, and those lists are scored. One corrupted
+person learns of 16 others, so these are left out of the crowd. Ours is the product's plan for this
+task. It never uses a grid, whose cells would name the same few people to everybody in them.
 """
 
 import math
@@ -22,7 +22,7 @@ SIZE: Final = 10_000
 _NAMES: Final = {"none": ("clear", "blind"), "pic": (PUBLISHED, "best")}
 
 
-def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
     """List data set by radius by mechanism by budget."""
     return [
         {
@@ -51,18 +51,18 @@ def shipped(task: Neighbours, *, epsilon: float, crowd: int) -> Design:
 
 
 def measure(cell: Cell) -> Row:
-    """Report, make the lists, and score them as they are given out."""
+    """Draw reports, make the lists, and score them as given out."""
     values = datasets.social(str(cell["dataset"]), size=int(cell["size"]))
     task, crowd = Neighbours(radius=float(cell["radius"])), len(values)
-    epsilon, made = float(cell["epsilon"]), None
+    epsilon, chosen = float(cell["epsilon"]), None
     left = crowd - 1 - task.limit
     if cell["mechanism"] == "best":
-        made = shipped(task, epsilon=epsilon, crowd=crowd)
+        chosen = shipped(task, epsilon=epsilon, crowd=crowd)
     elif cell["mechanism"] == PUBLISHED:
-        made = design(PUBLISHED, model="pic", epsilon=epsilon, crowd=crowd, anonymous=left)
+        chosen = design(PUBLISHED, model="pic", epsilon=epsilon, crowd=crowd, anonymous=left)
     scores, lengths, heard = [], [], []
     for seed in range(int(cell["seeds"])):
-        estimates: Floats = values if cell["mechanism"] == "clear" else draw(values, made, seed)
+        estimates: Floats = values if cell["mechanism"] == "clear" else draw(values, chosen, seed)
         lists = nearest_within(estimates, radius=task.radius, limit=task.limit)
         scores.append(task.score([values], estimates=[estimates], answers=[lists]).value)
         lengths.append(len(lists.indices) / crowd)
@@ -70,8 +70,8 @@ def measure(cell: Cell) -> Row:
     return {
         "crowd": crowd,
         "anonymous": left,
-        "randomizer": made.randomizer.name if made else "none",
-        "local_epsilon": made.randomizer.epsilon if made else math.nan,
+        "randomizer": chosen.randomizer.name if chosen else "none",
+        "local_epsilon": chosen.randomizer.epsilon if chosen else math.nan,
         **spread("f1", scores),
         "listed": float(np.mean(lengths)),
         "most_listed": max(heard),

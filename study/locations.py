@@ -1,10 +1,10 @@
 """The check-in figures: errors and F1 scores of the neighbours, on real places.
 
-A cell is a data set, its size, a radius, a model (local or PIC), a mechanism and a budget; it is
-drawn with several seeds and keeps the means and their standard errors. Ours is planned for the
-mean error (`best`) and, in the crowd, for the F1 over all pairs (`task`), as the figures have it;
-`lists` has the lists that people really get. Paper, "Location-based Social Systems" with its
-appendices; conventions are in `conventions`.
+A cell is a data set, its size, a radius, a model (local or PIC), a mechanism and a budget. It is
+drawn with several seeds, and its row has the means and their standard errors. Ours is planned for
+the mean error (`best`) and, in the crowd, for the F1 over all pairs (`task`), as in the figures;
+`lists` has the lists that people really get. Source: the paper's section "Location-based Social
+Systems" with its appendices; `conventions` has the conventions.
 """
 
 import math
@@ -24,9 +24,9 @@ from study.draws import Floats, budgets, draw, error, spread
 from study.sheets import Cell, Row, Sheet
 
 SUBSET: Final = 10_000
-_ASKERS: Final = 1_000  # whose lists are looked at for the longest one
+_ASKERS: Final = 1_000  # the people among whose lists the longest is searched
 _LISTED: Final = (PUBLISHED, "best", "task")
-_ROOM: Final = 1.02  # a list of other people's noise may be a little longer
+_ROOM: Final = 1.02  # with other noise, the longest list may be a little longer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Neighbourhoods(Neighbours):
         return Score(name="F1 of all pairs", value=counts.f1, higher_is_better=True)
 
 
-def social_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+def social_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
     """List data set by size by radius by model by mechanism by budget."""
     cells = []
     for name in ("Gowalla",) if quick else tuple(datasets.SOCIAL):
@@ -55,8 +55,8 @@ def social_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is
                     {"dataset": name, "size": size, "radius": radius, **rest}
                     for rest in _social_rows(size, radius, quick=quick)
                 ]
-    # Small crowds first, then what the crowd helps and what is compared most: a stopped study is
-    # of use.
+    # Small crowds come first, then the crowd model and the main comparisons, so that a stopped
+    # study is of use.
     return sorted(cells, key=_turn)
 
 
@@ -66,10 +66,10 @@ def _turn(cell: Cell) -> tuple[bool, bool, bool]:
 
 
 def _social_rows(size: int, radius: float, *, quick: bool) -> list[Cell]:
-    """List model by mechanism by budget; `honest` hides among those whom no list gives away.
+    """List model by mechanism by budget; `honest` counts only people whom no list names.
 
-    One report alone does not know how large the crowd is, so the local model has all check-ins
-    at one radius only. With all of them two seeds are enough for what stands beside ours.
+    One report alone does not know the size of the crowd, so the local model has all check-ins at
+    one radius only. With all of them, two seeds are enough for the rows beside ours.
     """
     names = {
         "none": ("blind",),
@@ -98,29 +98,29 @@ def _check_ins(name: str, size: int) -> Floats:
 
 
 def longest_list(places: Floats, *, radius: float) -> int:
-    """Return how many neighbours the one of 1,000 people with the most has."""
+    """Return the largest number of neighbours that one of 1,000 people has."""
     askers = places[:: max(1, len(places) // _ASKERS)][:_ASKERS].astype(np.float32)
     others = places.astype(np.float32)
     squares, most = (others**2).sum(axis=1), 0
     for start in range(0, len(askers), 100):
-        mine = askers[start : start + 100]
-        apart = (mine**2).sum(axis=1)[:, None] + squares - 2 * (mine @ others.T)
+        block = askers[start : start + 100]
+        apart = (block**2).sum(axis=1)[:, None] + squares - 2 * (block @ others.T)
         most = max(most, int((apart <= radius**2).sum(axis=1).max()))
     return most - 1
 
 
 @cache
 def longest_true_list(name: str, size: int, radius: float) -> int:
-    """Return the most true neighbours of a person, whom the answer to them identifies."""
+    """Return the largest number of true neighbours of a person; that person's answer names them."""
     return longest_list(_check_ins(name, size), radius=radius)
 
 
 def _hidden(cell: Cell) -> tuple[Design, int]:
-    """Return a design, and how many people are left as the crowd.
+    """Return a design, and the number of people left as the crowd.
 
-    The paper leaves a fixed share. `honest` leaves what one corrupted person's list does, the
-    longest true one or the longest one by report, whichever is longer; a design that makes longer
-    lists than it was planned for is planned again.
+    The paper leaves a fixed share. `honest` leaves everybody whom one corrupted person's list does
+    not name: the longest true list or the longest by report, whichever is longer. A design that
+    makes longer lists than it was planned for is planned again.
     """
     name, size, radius = str(cell["dataset"]), int(cell["size"]), float(cell["radius"])
     values = _check_ins(name, size)
@@ -130,10 +130,10 @@ def _hidden(cell: Cell) -> tuple[Design, int]:
         return _design(cell, crowd, left), left
     left = crowd - 1 - longest_true_list(name, size, radius)
     while True:
-        made = _design(cell, crowd, left)
-        seen = longest_list(draw(values, made, 0), radius=radius)
+        chosen = _design(cell, crowd, left)
+        seen = longest_list(draw(values, chosen, 0), radius=radius)
         if crowd - 1 - seen >= left:
-            return made, left
+            return chosen, left
         left = crowd - 1 - min(math.ceil(_ROOM * seen), crowd - 2)
 
 
@@ -141,19 +141,19 @@ def _design(cell: Cell, crowd: int, left: int) -> Design:
     epsilon, name = float(cell["epsilon"]), str(cell["mechanism"])
     if name == "task":
         task = Neighbourhoods(radius=float(cell["radius"]))
-        (made,) = designs_for(task, epsilon=epsilon, crowds=[crowd], anonymous=[left])
-        return made
+        (chosen,) = designs_for(task, epsilon=epsilon, crowds=[crowd], anonymous=[left])
+        return chosen
     return design(name, model=str(cell["model"]), epsilon=epsilon, crowd=crowd, anonymous=left)
 
 
 def measure_social(cell: Cell) -> Row:
-    """Report, find neighbours, and compare them with the true ones, pair by pair and exactly."""
+    """Draw reports, find neighbours, and compare them exactly with the true ones, pair by pair."""
     values = _check_ins(str(cell["dataset"]), int(cell["size"]))
     radius = float(cell["radius"])
-    made, left = _hidden(cell) if cell["model"] != "none" else (None, len(values))
+    chosen, left = _hidden(cell) if cell["model"] != "none" else (None, len(values))
     errors, scores, longest = [], [], math.nan
     for seed in range(int(cell["seeds"])):
-        estimates = draw(values, made, seed)
+        estimates = draw(values, chosen, seed)
         errors.append(error(values, estimates))
         scores.append(agreement(values, estimates, radius=radius).f1)
         if cell["mechanism"] in _LISTED and not seed:
@@ -162,18 +162,18 @@ def measure_social(cell: Cell) -> Row:
         "crowd": len(values),
         "anonymous": left,
         "longest_list": longest,
-        "randomizer": made.randomizer.name if made else "none",
-        "local_epsilon": made.randomizer.epsilon if made else 0.0,
+        "randomizer": chosen.randomizer.name if chosen else "none",
+        "local_epsilon": chosen.randomizer.epsilon if chosen else 0.0,
         **spread("distance", errors),
         **spread("f1", scores),
     }
 
 
-# -- the reading under which the printed F1 scores come out
+# -- the interpretation that yields the printed F1 scores
 
 
-def reading_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
-    """List data set by radius by budget, where the text says something of a score."""
+def reading_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
+    """List data set by radius by budget, where the text states a score."""
     return [
         {"dataset": name, "size": 2_000 if quick else 0, "radius": radius, "model": m, "epsilon": e}
         for name in (("Gowalla",) if quick else datasets.SOCIAL)
@@ -183,17 +183,17 @@ def reading_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet i
 
 
 def measure_reading(cell: Cell) -> Row:
-    """Score the paper's Minkowski response by each half of the reading, and by the whole of it.
+    """Score the paper's Minkowski response under each half of the interpretation, and under both.
 
-    Its text names the radius on [-1, 1]^2 and both places noisy. The reading: distances are those
-    of the unit square (here: twice the radius), and everybody asks from their true place.
+    The text states the radius on [-1, 1]^2, with both places noisy. The interpretation: distances
+    are those of the unit square (here: twice the radius), and everybody asks from their true place.
     """
     values = _check_ins(str(cell["dataset"]), int(cell["size"]))
     radius = float(cell["radius"])
-    made, _ = _hidden({**cell, "mechanism": PUBLISHED})
-    estimates = draw(values, made, 0)
+    chosen, _ = _hidden({**cell, "mechanism": PUBLISHED})
+    estimates = draw(values, chosen, 0)
     return {
-        "local_epsilon": made.randomizer.epsilon,
+        "local_epsilon": chosen.randomizer.epsilon,
         "as_written": agreement(values, estimates, radius=radius).f1,
         "asked_from_truth": f1_from_truth(values, estimates, radius=radius),
         "unit_square": agreement(values, estimates, radius=2 * radius).f1,
@@ -202,10 +202,10 @@ def measure_reading(cell: Cell) -> Row:
 
 
 def f1_from_truth(values: Floats, estimates: Floats, *, radius: float) -> float:
-    """Return the exact F1 if everybody looks from their true place at the reports of others.
+    """Return the exact F1 if everybody compares their true place with the reports of others.
 
-    Pairs are counted over askers and reports together; those of two askers and those of two
-    reports are taken away again, and everybody's own report.
+    Pairs are counted over askers and reports together; then pairs of two askers, pairs of two
+    reports, and each person's pair with their own report are subtracted.
     """
     askers = agreement(values, values, radius=radius)
     reports = agreement(values, estimates, radius=radius)

@@ -1,9 +1,10 @@
 """The crowdsourcing figures: errors, travel costs and success ratios, on even and clustered places.
 
-A cell is a data set, a model (local or PIC), a mechanism and a budget; it is drawn with several
-seeds and keeps the means and their standard errors. Ours is planned for the mean error (`best`)
-and, in the crowd, for the success ratio (`task`); `expected` matches the reports of `best` at the
-least expected cost (`cost="expected"`). Paper, "Spatial Crowdsourcing" and its appendix.
+A cell is a data set, a model (local or PIC), a mechanism and a budget. It is drawn with several
+seeds, and its row has the means and their standard errors. Ours is planned for the mean error
+(`best`) and, in the crowd, for the success ratio (`task`); `expected` matches the reports of `best`
+at the least expected cost (`cost="expected"`). Source: the paper's section "Spatial Crowdsourcing"
+and its appendix.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,13 +23,13 @@ _OURS: Final = ("best", "expected", "task")
 _NONE: Final = ("clear", "blind")
 
 
-def crowdsourcing_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+def crowdsourcing_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
     """List data set by model by mechanism by budget."""
     names = {"none": _NONE, "local": (*MECHANISMS, "best"), "pic": (*MECHANISMS, *_OURS)}
     return _cells(("GMission",) if quick else tuple(datasets.CROWDSOURCING), names, quick=quick)
 
 
-def clustered_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+def clustered_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
     """List the same for real check-ins as users and workers: the paper's mechanism and ours."""
     names = {"none": _NONE, "pic": (PUBLISHED, *_OURS)}
     return _cells(("Gowalla",) if quick else tuple(datasets.SOCIAL), names, quick=quick)
@@ -45,25 +46,25 @@ def _cells(sets: Sequence[str], names: dict[str, tuple[str, ...]], *, quick: boo
 
 
 def measure(cell: Cell) -> Row:
-    """Report, and measure what the matchings are worth."""
+    """Draw reports, and measure the quality of the matchings."""
     groups = datasets.crowdsourcing(str(cell["dataset"]))
-    made = _designs(cell, [len(group) for group in groups])
+    designs = _designs(cell, [len(group) for group in groups])
 
     def places(seed: int) -> Places:
         if cell["mechanism"] == "clear":
             return list(groups), None
-        return draw_groups(groups, made, 2 * seed, aware=cell["mechanism"] == "expected")
+        return draw_groups(groups, designs, 2 * seed, aware=cell["mechanism"] == "expected")
 
     return {
-        "randomizer": made[0].randomizer.name if made[0] else "none",
-        "local_users": made[0].randomizer.epsilon if made[0] else 0.0,
-        "local_workers": made[1].randomizer.epsilon if made[1] else 0.0,
+        "randomizer": designs[0].randomizer.name if designs[0] else "none",
+        "local_users": designs[0].randomizer.epsilon if designs[0] else 0.0,
+        "local_workers": designs[1].randomizer.epsilon if designs[1] else 0.0,
         **served(groups, places, seeds=int(cell["seeds"])),
     }
 
 
 def _designs(cell: Cell, sizes: Sequence[int]) -> Sequence[Design | None]:
-    """Return the design of each group, none if nobody reports; a partner exposes one person."""
+    """Return the design of each group, or none if nobody reports; a partner exposes one person."""
     epsilon, name = float(cell["epsilon"]), str(cell["mechanism"])
     if cell["model"] == "none":
         return [None, None]
@@ -85,7 +86,7 @@ def served(
     seeds: int,
     candidates: int = 1,
 ) -> Row:
-    """Match by both algorithms, and measure the result with true places."""
+    """Match by both algorithms, and measure the matchings by true places."""
     errors, costs, ratios = [], [], []
     for seed in range(seeds):
         estimates, beliefs = places(seed)

@@ -1,7 +1,7 @@
 """The two models that a crowd teaches here: the paper's network, and a small linear one.
 
-The linear one sees 128 fixed features: how much of each of 8 directions of edges there is in each
-of 4 x 4 cells of an image. Nothing about them is learned, so nobody's data pays for them.
+The linear one sees 128 fixed features: the strength of edges in each of 8 directions in each of
+4 x 4 cells of an image. They are not learned, so they spend no privacy.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def edges(images: NDArray[np.float32]) -> Floats:
 
 
 def _cells() -> Floats:
-    """Return how much each of 28 lines belongs to each of 4 cells, fading over into the next."""
+    """Return the weight of each of 28 lines in each of 4 cells, fading into the next cell."""
     middles = (np.arange(_CELLS) + 0.5) * 28 / _CELLS
     apart = np.abs(np.arange(28)[:, None] + 0.5 - middles) / (28 / _CELLS)
     return np.maximum(0.0, 1 - apart)
@@ -67,7 +67,7 @@ def _cells() -> Floats:
 
 @dataclass(frozen=True)
 class Model:
-    """A model by its functions: where it starts, people's gradients, and how often it is right."""
+    """A model by its functions: its start, people's gradients, and its accuracy."""
 
     dimension: int
     start: Callable[[int], Floats]
@@ -78,7 +78,7 @@ class Model:
 def edge_start(seed: int) -> Floats:
     """Return the start with the 8 filters of the first layer set by hand to 8 directions of edges.
 
-    No data is in it. The other layers are drawn.
+    It uses no data. The other layers are random.
     """
     parameters = network.initial(seed).astype(np.float64)
     across = np.arange(4) - 1.5

@@ -1,10 +1,9 @@
-"""The network of the federated tables, by hand: 4292 parameters, gradients on a few of them.
+"""The network of the federated tables, without a framework: 4292 parameters, sparse gradients.
 
 Convolution 4x4 (8 filters, stride 2), pool, convolution 5x5 (6 filters, stride 2), pool, softmax.
 Both convolutions pad to the same size and both pools move by one, 28-14-14-7-7: the only reading
-of the paper's Table `cnn` with 4292 parameters (research/tasks.md, 1.1). A person reports 6
-coordinates, so only those of each person's gradient are computed; no framework is needed, and JAX
-is the oracle of the test.
+of the paper's Table `cnn` with 4292 parameters. A person reports 6 coordinates, so only those of
+each person's gradient are computed. The test compares them with JAX.
 """
 
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ def initial(seed: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
-    """What going forward leaves behind for going back; one row per person."""
+    """Values of the forward pass that the backward pass needs; one row per person."""
 
     patches: Floats  # (n, 196, 16)
     first: Floats  # (n, 14, 14, 8) before the pool
@@ -74,7 +73,7 @@ def _forward(parameters: Floats, images: Floats) -> _Pass:
 
 
 def _pool(maps: Floats) -> Floats:
-    """Take the largest of each 2x2, moving by one; what is beyond the border never wins."""
+    """Take the largest of each 2x2, moving by one; cells beyond the border never win."""
     down = maps.copy()
     np.maximum(down[:, :-1], maps[:, 1:], out=down[:, :-1])
     pooled = down.copy()
@@ -124,10 +123,9 @@ def _first_slopes(parameters: Floats, step: _Pass, second: Floats, who: Position
 
 
 def _backwards(weights: Floats) -> Floats:
-    """Return the second convolution as a step back: from 3x3 of its outputs to 2x2 of its inputs.
+    """Return the backward step of the second convolution: from 3x3 of its outputs to 2x2 inputs.
 
-    Inputs 2u and 2u + 1 of a line are seen by outputs u - 1, u, u + 1 through taps 3, 1, - and
-    4, 2, 0.
+    Inputs 2u and 2u + 1 of a line enter outputs u - 1, u, u + 1 through taps 3, 1, - and 4, 2, 0.
     """
     taps = weights.reshape(5, 5, 8, 6)
     step_back = np.zeros((3, 3, 6, 2, 2, 8), dtype=np.float32)
@@ -223,7 +221,7 @@ def mean_gradient(parameters: Floats, images: Floats, labels: Labels) -> Floats:
 
 
 def accuracy(parameters: Floats, images: Floats, labels: Labels) -> float:
-    """Return the share of images that get their own label."""
+    """Return the share of images that get their correct label."""
     right = 0
     for start in range(0, len(images), _CHUNK):
         rows = slice(start, start + _CHUNK)

@@ -1,8 +1,8 @@
 """The public originals, checked and converted: `python -m study data ORIGINALS FOLDER`.
 
-Nothing is downloaded: the page of the study says where each original is published. A file is
-written only if its rows are those that the figures are about; their order does not matter. Rows of
-check-ins are put into a random order that is always the same, so that a part of them is a sample.
+Nothing is downloaded; the page of the study says where each original is published. A file is
+written only if its rows are those of the figures, in any order. Check-ins are shuffled into a fixed
+random order, so that a part of them is a sample.
 """
 
 import gzip
@@ -31,11 +31,11 @@ NEEDED: Final = {
     ),
 }
 _NORTH: Final = 37.791  # where the first original of Gowalla ends
-_CHECK_INS: Final = 138_368  # the paper's number; which are added is a guess
+_CHECK_INS: Final = 138_368  # the paper's number; which were added is our guess
 
 
 def convert(originals: Path, folder: Path, *, say: Callable[[str], None]) -> bool:
-    """Write what can be made from a folder of originals; say whether all five sets are there."""
+    """Write the data sets that a folder of originals gives; return whether all five exist."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, wanted in NEEDED.items():
         paths = [_found(originals, path) for path in wanted]
@@ -46,7 +46,7 @@ def convert(originals: Path, folder: Path, *, say: Callable[[str], None]) -> boo
         arrays = _MADE[name]([path for path in paths if path is not None])
         if datasets.content(arrays) != datasets.SUMS[name]:
             raise Misuse(
-                f"{name}: these originals are not what the figures are about; {source(name)}"
+                f"{name}: these originals do not hold the data of the figures; {source(name)}"
             )
         np.savez_compressed(folder / f"{name}.npz", **arrays)  # type: ignore[arg-type] # arrays
         say(f"{name}: written, {len(next(iter(arrays.values()))):,} rows")
@@ -67,7 +67,7 @@ def _checked(folder: Path, say: Callable[[str], None]) -> bool:
             complete = False
             say(f"{name}: {error}")
         else:
-            say(f"{name}: there, and its rows are those of the figures")
+            say(f"{name}: complete; its rows are those of the figures")
     return complete
 
 

@@ -1,4 +1,4 @@
-"""What the study says of clustered places, of lists as given out, and of each step to ours."""
+"""Findings on clustered places, on lists as given out, and on each step to ours."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ _PAPERS: Final = "no report, for the paper's"
 
 
 def clustered(rows: list[Row]) -> list[Finding]:
-    """Ours on places that cluster, against the paper's mechanism and against no report."""
+    """Compare ours on clustered places with the paper's mechanism and with no report."""
     return [
         one
         for measure, name in _MEASURES.items()
@@ -33,27 +33,27 @@ def clustered(rows: list[Row]) -> list[Finding]:
 
 
 def lists(rows: list[Row]) -> list[Finding]:
-    """Lists as people get them, against the paper's mechanism and against no report."""
+    """Compare lists as people get them with the paper's mechanism and with no report."""
     return _held(rows, "f1", "F1 of the lists", higher=True, ours="best")
 
 
 def _held(rows: list[Row], measure: str, name: str, *, higher: bool, ours: str) -> list[Finding]:
-    there = [r for r in rows if r["model"] == "none" or number(r, "epsilon") >= LEAST]
+    with_budget = [r for r in rows if r["model"] == "none" or number(r, "epsilon") >= LEAST]
 
     def nothing(who: str) -> Count:
-        return against_nothing(there, measure, higher=higher, ours=who)
+        return against_nothing(with_budget, measure, higher=higher, ours=who)
 
     counts = {
-        "the paper's Minkowski": best_first(there, measure, higher=higher, ours=ours),
+        "the paper's Minkowski": best_first(with_budget, measure, higher=higher, ours=ours),
         "no report": nothing(ours),
         _PAPERS: nothing(PUBLISHED),
     }
     visits = []
     for what, count in counts.items():
-        mine = what != _PAPERS
-        texts = ("", str(count)) if mine else (f"Minkowski {count}", "")
+        is_ours = what != _PAPERS
+        texts = ("", str(count)) if is_ours else (f"Minkowski {count}", "")
         comparison = f"{name} against {what}, ε_c from {LEAST:g}"
-        verdict = count.verdict if mine else ""
+        verdict = count.verdict if is_ours else ""
         visits.append(Finding(comparison, "", *texts, verdict, count.exceptions))
     return visits
 
@@ -65,7 +65,7 @@ def clustered_table(rows: list[Row]) -> list[str]:
             str(row["dataset"]),
             str(row["mechanism"]),
             f"{number(row, 'epsilon'):g}" if row["model"] != "none" else "",
-            *(_told(row, measure) for measure in _MEASURES),
+            *(_mean_text(row, measure) for measure in _MEASURES),
         ]
         for row in rows
     ]
@@ -73,14 +73,14 @@ def clustered_table(rows: list[Row]) -> list[str]:
 
 
 def lists_table(rows: list[Row]) -> list[str]:
-    """Write out every row: the score, the length of a list, and who is on most of them."""
+    """Write out every row: the score, the length of a list, and the most lists with one person."""
     lines = [
         [
             f"{row['dataset']}, τ = {row['radius']}",
             str(row["mechanism"]),
             f"{number(row, 'epsilon'):g}" if row["model"] != "none" else "",
             str(row["randomizer"]),
-            _told(row, "f1"),
+            _mean_text(row, "f1"),
             f"{number(row, 'listed'):.1f}",
             str(row["most_listed"]),
         ]
@@ -90,34 +90,34 @@ def lists_table(rows: list[Row]) -> list[str]:
     return markdown(head, lines)
 
 
-def _told(row: Row, measure: str) -> str:
+def _mean_text(row: Row, measure: str) -> str:
     error = number(row, f"{measure}_se")
-    # What no seed changes has an error of rounding only.
+    # A value that is the same for every seed has a rounding error only.
     return f"{number(row, measure):.3g} ± {0 if error < _ROUNDING else error:.2g}"
 
 
 def steps(rows: list[Row]) -> list[Finding]:
-    """Say what all steps together bring, beside no report and true places."""
+    """Return the gain of all steps together, beside no report and true places."""
     visits = []
     for dataset in dict.fromkeys(str(row["dataset"]) for row in rows):
-        there = {str(row["step"]): row for row in only(rows, dataset=dataset)}
-        if not {"no report", "paper", "as shipped", "true places"} <= {*there}:
+        by_step = {str(row["step"]): row for row in only(rows, dataset=dataset)}
+        if not {"no report", "paper", "as shipped", "true places"} <= {*by_step}:
             visits.append(Finding(dataset, "", NOT_YET))
             continue
         for step in ("paper", "as shipped"):
-            row = there[step]
-            there[step] = {**row, "mechanism": step, "model": "pic"}
-        blind = {**there["no report"], "mechanism": "blind", "model": "none"}
+            row = by_step[step]
+            by_step[step] = {**row, "mechanism": step, "model": "pic"}
+        blind = {**by_step["no report"], "mechanism": "blind", "model": "none"}
         count = against_nothing(
-            [there["as shipped"], blind], "success", higher=True, ours="as shipped"
+            [by_step["as shipped"], blind], "success", higher=True, ours="as shipped"
         )
-        lines = f"{_told(blind, 'success')} without a report, 1 by true places"
+        lines = f"{_mean_text(blind, 'success')} without a report, 1 by true places"
         visits.append(
             Finding(
                 f"{dataset}: success ratio from the paper's to candidates as shipped",
                 "",
-                f"{_told(there['paper'], 'success')}; {lines}",
-                _told(there["as shipped"], "success"),
+                f"{_mean_text(by_step['paper'], 'success')}; {lines}",
+                _mean_text(by_step["as shipped"], "success"),
                 count.verdict,
                 count.exceptions,
             )
@@ -134,7 +134,7 @@ def steps_table(rows: list[Row]) -> list[str]:
             steps[str(row["step"])],
             str(row["randomizer"]),
             f"{number(row, 'local_users'):.2f}",
-            *(_told(row, measure) for measure in _MEASURES),
+            *(_mean_text(row, measure) for measure in _MEASURES),
             f"{number(row, 'paired'):.1%}",
         ]
         for row in rows

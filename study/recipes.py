@@ -1,4 +1,4 @@
-"""Recipes of the study of learning: what a row is, and the mechanism that its promise leaves."""
+"""Recipes of the study of learning: the settings of a row, and the mechanism of its promise."""
 
 import math
 from ast import literal_eval
@@ -25,14 +25,14 @@ class Recipe:
     Attributes:
         public: examples that the server may use: to start from.
         start: edges, whose first layer is set by hand; or drawn.
-        length: clipped, or all of one length.
+        length: whether gradients are clipped, or all scaled to one length.
         mover: momentum, plain (none), or adam.
         law: whether the mechanism's own law is accounted for, or that of any ε-LDP mechanism.
-        sampling: coins of their own, or a secret sample by a trusted party.
+        sampling: participation coins, or a secret sample by a trusted party.
         mechanism: sphere response, or PrivUnit with the budget of any ε-LDP mechanism.
-        project: whether each report is put back into the ball before the mean.
-        turns: of the codebook; 0 for as many as the product takes, in reports of 32 bits.
-        directions: report only along so many main directions of public gradients; 0 for all.
+        project: whether each estimate is projected into the ball before the mean.
+        turns: of the codebook; 0 for as many as the product uses, in reports of 32 bits.
+        directions: report only along this number of main directions of public gradients; 0 for all.
     """
 
     model: Literal["network", "linear"]
@@ -84,10 +84,10 @@ def mechanism(
 ) -> Randomizer:
     """Return the planned mechanism for gradients of length 1: a coin before sphere response.
 
-    Its local ε does not depend on the dimension, so that it is planned once, for a small one.
+    Its local ε does not depend on the dimension, so it is planned once, for a small dimension.
     """
     small = Ball(radius=1.0, p=2, dimension=64)
-    made = plan(
+    best = plan(
         {"people": Group(small, crowd=people if sampling == "coins" else round(rate * people))},
         epsilon=epsilon,
         delta=0.01 / people,
@@ -96,16 +96,16 @@ def mechanism(
         rate=rate,
         sampling=sampling,
     )["people"].randomizer
-    part = without_coin(made)
+    part = without_coin(best)
     if not isinstance(part, SphereResponse):
-        raise Misuse(f"whole gradients are planned with sphere response, not {part.name}")
+        raise Misuse(f"the plan for whole gradients must use sphere response, got {part.name}")
     whole = replace(part, domain=Ball(radius=1.0, p=2, dimension=dimension))
-    return CoinResponse(part=whole, rate=rate) if isinstance(made, CoinResponse) else whole
+    return CoinResponse(part=whole, rate=rate) if isinstance(best, CoinResponse) else whole
 
 
 @cache
 def any_epsilon(*, people: int, epsilon: float, rate: float, rounds: int) -> float:
-    """Return the local ε that is left if the accountant knows nothing but ε of the mechanism."""
+    """Return the local ε that is left if the accountant knows only the mechanism's ε."""
     return calibrate_rounds(
         lambda local: OwnCoin(law=AnyLdp(epsilon=local), rate=rate),
         epsilon=epsilon,
@@ -119,7 +119,7 @@ def any_epsilon(*, people: int, epsilon: float, rate: float, rounds: int) -> flo
 def gaussian(*, people: int, epsilon: float, rate: float, rounds: int = ROUNDS) -> float:
     """Return the noise of a trusted server's sum for a clip of 1, by Google's dp-accounting.
 
-    Its neighbours differ by one person more or less, which asks for half the noise that ours do.
+    Its neighbours differ by one person more or less, which needs half the noise that ours need.
     """
     from dp_accounting import dp_event, mechanism_calibration  # noqa: PLC0415 - an extra
     from dp_accounting.pld import pld_privacy_accountant  # noqa: PLC0415 - an extra
@@ -130,7 +130,7 @@ def gaussian(*, people: int, epsilon: float, rate: float, rounds: int = ROUNDS) 
             one = dp_event.PoissonSampledDpEvent(rate, one)
         return dp_event.SelfComposedDpEvent(one, rounds)
 
-    found: float = mechanism_calibration.calibrate_dp_mechanism(
+    noise: float = mechanism_calibration.calibrate_dp_mechanism(
         pld_privacy_accountant.PLDAccountant,
         event,
         epsilon,
@@ -138,7 +138,7 @@ def gaussian(*, people: int, epsilon: float, rate: float, rounds: int = ROUNDS) 
         bracket_interval=mechanism_calibration.ExplicitBracketInterval(0.2, 60.0),
         tol=0.01,
     )
-    return found
+    return noise
 
 
 def planned(recipe: Recipe, dimension: int) -> Randomizer:
@@ -150,12 +150,12 @@ def planned(recipe: Recipe, dimension: int) -> Randomizer:
     if recipe.law == "any":
         epsilon = any_epsilon(**settings, rounds=recipe.rounds)
         return SphereResponse(domain=ball, epsilon=epsilon, turns=recipe.turns)
-    made = mechanism(dimension, **settings, rounds=recipe.rounds, sampling=recipe.sampling)
-    part = without_coin(made)
+    best = mechanism(dimension, **settings, rounds=recipe.rounds, sampling=recipe.sampling)
+    part = without_coin(best)
     if not isinstance(part, SphereResponse):
-        raise Misuse(f"whole gradients are planned with sphere response, not {part.name}")
+        raise Misuse(f"the plan for whole gradients must use sphere response, got {part.name}")
     turned = replace(part, turns=recipe.turns)
-    return CoinResponse(part=turned, rate=recipe.rate) if isinstance(made, CoinResponse) else turned
+    return CoinResponse(part=turned, rate=recipe.rate) if isinstance(best, CoinResponse) else turned
 
 
 def local_epsilon(recipe: Recipe) -> float:

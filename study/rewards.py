@@ -1,9 +1,9 @@
-"""Rewards: how those of noisy reports follow the true Shapley values of whole gradients, at ε 1.
+"""Rewards from noisy reports, compared with the true Shapley values of whole gradients, at ε 1.
 
-Beside 80 rounds of gradients there are five in which the speakers tell one number instead: how far
-their own gradient goes along a direction that the server has published. Gradients are planned for
-95 rounds, and the five take what that leaves, so that ε 1 holds over all 85 together. The truth is
-the Shapley value in the cosine game of the speakers' whole gradients. Reach, cells and the 95 were
+Besides 80 rounds of gradients there are five in which the speakers report one number instead: how
+far their gradient goes along a direction that the server has published. Gradients are planned for
+95 rounds, and the five use what is left, so that ε 1 holds over all 85 together. The truth is the
+Shapley value in the cosine game of the speakers' whole gradients. Reach, cells and the 95 were
 chosen on seeds 0 and 1.
 """
 
@@ -32,29 +32,29 @@ RECIPE: Final = Recipe(model="network", epsilon=1, step=6.0, rounds=95)
 _ROUNDS: Final = 80  # of gradients, of the 95 that are planned for
 _JUDGED: Final = 3_000  # of the speakers, in one game
 _JUDGES: Final = 500
-_REACH: Final = 0.5  # of a progress that is reported, in clips
+_REACH: Final = 0.5  # largest reported progress, in clips
 _CELLS: Final = 5
 
 
 @cache
-def told() -> CoinResponse:
-    """Return the mechanism of a reward: as much ε as the rounds of gradients leave to five."""
+def reward_mechanism() -> CoinResponse:
+    """Return the mechanism of a reward, with the ε that the rounds of gradients leave to five."""
     gradients, people = planned(RECIPE, 64).law, RECIPE.people
 
-    def made(local: float) -> CoinResponse:
+    def response(local: float) -> CoinResponse:
         line = Box((-_REACH,), (_REACH,))
         part = GridResponse(domain=line, epsilon=local, cells=(_CELLS,))
         return CoinResponse(part=part, rate=RECIPE.rate)
 
-    def kept(local: float) -> bool:
+    def keeps_promise(local: float) -> bool:
         kinds = [(gradients, people, _ROUNDS)]
-        kinds += [(made(local).law, people, len(JUDGED))]
+        kinds += [(response(local).law, people, len(JUDGED))]
         return compose_all(kinds, delta=0.01 / people) <= RECIPE.epsilon
 
-    return made(bisect(kept, good=2.0, bad=8.0, close=1e-3))
+    return response(bisect(keeps_promise, good=2.0, bad=8.0, close=1e-3))
 
 
-def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
     """List the seeds, and the last round that is judged."""
     last, seeds = (JUDGED[0], SEEDS[:1]) if quick else (JUDGED[-1], SEEDS)
     return [{"last": last, "seed": seed} for seed in seeds]
@@ -64,23 +64,23 @@ def measure(cell: Cell) -> Row:
     """Return the correlation in each judged round, and their mean."""
     entropy = seeded(30_000 + int(cell["seed"]))
     model = models.whole_network()
-    row: Row = {"local_epsilon": told().epsilon}
+    row: Row = {"local_epsilon": reward_mechanism().epsilon}
 
     def judge(number: int, at: Floats) -> None:
         if number not in JUDGED:
             return
         direction = model.gradients(at, "validate", np.arange(_JUDGES)).mean(axis=0)
         direction = direction.astype(np.float64) / np.linalg.norm(direction)
-        speaks = entropy.coins(told().heads, RECIPE.people)
+        speaks = entropy.coins(reward_mechanism().heads, RECIPE.people)
         who = np.flatnonzero(speaks)[:_JUDGED]
         gradients = clipped(model.gradients(at, "train", who), dimension=len(at), clip=1.0)
         along = np.clip(gradients @ direction, -_REACH, _REACH)[:, None]
-        part = told().part
+        part = reward_mechanism().part
         read = part.estimate(part.randomize(along, entropy), "learned-mean")
         (answers,) = Learning(dimension=1, game="progress")([np.asarray(read, dtype=np.float64)])
-        given = answers.data[:, 0]  # type: ignore[union-attr] # numbers
+        rewards = answers.data[:, 0]  # type: ignore[union-attr] # numbers
         truth = mean_field(Game.dense(gradients, direction)).values
-        row[f"round_{number + 1}"] = float(np.corrcoef(truth, given)[0, 1])
+        row[f"round_{number + 1}"] = float(np.corrcoef(truth, rewards)[0, 1])
 
     teach(RECIPE, seed=int(cell["seed"]), stop=int(cell["last"]) + 1, watch=judge)
     every = [float(value) for name, value in row.items() if name.startswith("round")]

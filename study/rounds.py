@@ -1,8 +1,9 @@
-"""Table timecomm: the time and the bytes of every step of a round of the roles that ship.
+"""Table timecomm: the time and the bytes of every step of a round, with the shipped roles.
 
-Times are CPU time of one core. The paper's are of an i5-8250U, so they are told and not judged;
-what is judged is held against a baseline on the same machine, in the same run: the bare library
-call behind a step, and scipy's solver behind a matching. Paper, appendix on spatial crowdsourcing.
+Times are CPU time of one core. The paper's come from an i5-8250U, so they are shown without a
+verdict. Verdicts compare with a baseline of the same run on the same machine: the bare library call
+behind a step, or scipy's solver for a matching. Source: the paper's appendix on spatial
+crowdsourcing.
 """
 
 import itertools
@@ -40,7 +41,7 @@ from study.timing import Floats, cpu
 _MESSAGE: Final = bytes(64)
 
 
-def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
     """List data set by task."""
     names = ("GMission",) if quick else tuple(datasets.CROWDSOURCING)
     return [
@@ -71,24 +72,24 @@ def _round(groups: tuple[Floats, Floats], designs: list[Design], task: Task) -> 
     drafts = [
         GroupPlan(
             name=name,
-            randomizer=made.randomizer,
+            randomizer=design.randomizer,
             minimum=len(values),
             delta=delta(len(values)),
-            decode=made.how,
+            decode=design.how,
         )
-        for name, made, values in zip(task.groups, designs, groups, strict=True)
+        for name, design, values in zip(task.groups, designs, groups, strict=True)
     ]
     signed = cast.agree(drafts, task=task, name="timecomm", suite=suite)
     round_ = verify_signatures(signed)
     limit = Limit(epsilon=2.0, delta=1e-3)
-    asked = [
+    invitations = [
         examine(signed, group=name, trusted=cast.trusted, limit=limit, now=OPENS)
         for name in task.groups
     ]
     start = time.process_time()
     tickets = [
         [invitation.join(tuple(value), ledger=None) for value in values.tolist()]
-        for invitation, values in zip(asked, groups, strict=True)
+        for invitation, values in zip(invitations, groups, strict=True)
     ]
     joining = (time.process_time() - start) / sum(map(len, groups))
     one, entropy = tuple(groups[0][0].tolist()), system()
@@ -145,7 +146,7 @@ def _compute(
 def _fetch(
     cast: RoleKeys, round_: AgreedTerms, tickets: list[list[Ticket]], *, notice: bytes
 ) -> Row:
-    """Time how people find their answers, and a letter from one to the match."""
+    """Time the search for an answer, and a letter from one person to their match."""
     board = Board(sign=cast.board.signing.sign, check=_check)
     board.log_terms(round_)
     board.publish(notice, round_)

@@ -1,9 +1,9 @@
-"""Sheets: what was measured, one row per cell, kept as CSV so that a stopped study goes on.
+"""Sheets: measurements, one row per cell, stored as CSV so that a stopped study can continue.
 
-A sheet is a list of cells (what to measure) and a function that measures one. A row is written
-as soon as it is there, with the digest of the code that measured it; a cell whose row is on file
-with the digest of this tree is not measured again. A row of other code is shown until a new one is
-there. Tables and figures are views of sheets. Knows nothing about privacy.
+A sheet is a list of cells (what to measure) and a function that measures one cell. Each row is
+written as soon as it is measured, with the digest of the code that measured it. A cell is not
+measured again if its row on file has the digest of this tree. A row of other code is shown until a
+new one replaces it. Tables and figures are views of sheets. This module knows nothing of privacy.
 """
 
 import csv
@@ -35,8 +35,8 @@ class Sheet:
     """Cells that are measured together.
 
     Attributes:
-        cells: all cells, those of the quick study if asked for.
-        measure: what one cell gives, as named numbers.
+        cells: returns all cells, or those of the quick study.
+        measure: returns the row of one cell, as named numbers.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Sheet:
 
 
 def folder(*, quick: bool) -> Path:
-    """Return where results are kept; those of the quick study apart, and never committed."""
+    """Return the folder of the results; the quick study has its own, which is never committed."""
     results = HERE / "results" / "quick" if quick else HERE / "results"
     results.mkdir(parents=True, exist_ok=True)
     return results
@@ -65,11 +65,11 @@ def _read(path: Path) -> list[Row]:
 
 
 def rows(sheet: Sheet, *, quick: bool) -> list[Row]:
-    """Return the rows of a sheet that belong to its cells, in their order; others are left over."""
-    asked = sheet.cells(quick)
-    names = list(asked[0])
-    there = {key(row, names): row for row in read(sheet.name, quick=quick) if {*names} <= {*row}}
-    return [there[one] for one in (key(cell, names) for cell in asked) if one in there]
+    """Return the rows of a sheet that belong to its cells, in their order, without leftovers."""
+    wanted = sheet.cells(quick)
+    names = list(wanted[0])
+    measured = {key(row, names): row for row in read(sheet.name, quick=quick) if {*names} <= {*row}}
+    return [measured[one] for one in (key(cell, names) for cell in wanted) if one in measured]
 
 
 def _value(text: str) -> Value:
@@ -95,11 +95,11 @@ def cells(sheet: Sheet, *, quick: bool) -> list[Cell]:
 
 def missing(sheet: Sheet, *, quick: bool) -> list[Cell]:
     """Return the cells that have no row by the code of this tree."""
-    asked = sheet.cells(quick)
-    names = list(asked[0])
+    wanted = sheet.cells(quick)
+    names = list(wanted[0])
     now = code(sheet)
-    there = {key(row, names) for row in rows(sheet, quick=quick) if row["code"] == now}
-    return [cell for cell in asked if key(cell, names) not in there]
+    measured = {key(row, names) for row in rows(sheet, quick=quick) if row["code"] == now}
+    return [cell for cell in wanted if key(cell, names) not in measured]
 
 
 def fill(
@@ -110,7 +110,7 @@ def fill(
     say: Callable[[str], None],
     only: Callable[[Cell], bool] = lambda _: True,
 ) -> None:
-    """Measure the missing rows of a sheet, or some of them, and write each at once."""
+    """Measure the missing rows of a sheet, or some of them, and write each immediately."""
     todo = [cell for cell in missing(sheet, quick=quick) if only(cell)]
     every = len(sheet.cells(quick))
     say(f"{sheet.name}: {len(todo)} of {every} cells to measure")
@@ -120,7 +120,7 @@ def fill(
         passed = time.monotonic() - start
         left = passed / done * (len(todo) - done)
         say(f"{sheet.name}: {done} of {len(todo)}, about {left:.0f} s left")
-    if todo:  # a run that found everything on file has nothing to tell about how it came there
+    if todo:  # a run that measured nothing leaves the record of the run that did
         took = {
             "rows measured by it": len(todo),
             "minutes": round((time.monotonic() - start) / 60, 1),
@@ -146,7 +146,7 @@ def _timed(sheet: Sheet, cell: Cell) -> Row:
 
 
 def _append(path: Path, row: Row) -> None:
-    """Add a row; a file with other columns, or cut in the middle of a line, is written again."""
+    """Append a row; rewrite the file if it has other columns or ends in the middle of a line."""
     head = ",".join(row) + "\n"
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     if not (old.startswith(head) and old.endswith("\n")):
@@ -156,14 +156,14 @@ def _append(path: Path, row: Row) -> None:
     return None
 
 
-def _write(path: Path, found: Sequence[Row]) -> None:
-    """Write rows with the columns of the last one, all at once: a cut leaves the old file."""
+def _write(path: Path, table: Sequence[Row]) -> None:
+    """Write rows with the columns of the last one, atomically: a crash leaves the old file."""
     whole = path.with_suffix(".new")
     with whole.open("w", newline="", encoding="utf-8") as file:
-        names = list(found[-1])
+        names = list(table[-1])
         writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(_texts(row) for row in found)
+        writer.writerows(_texts(row) for row in table)
     whole.replace(path)
 
 
@@ -210,7 +210,7 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return what the figures were computed with."""
+    """Return the versions of the software that computes the figures."""
     packages = {"coatcheck": coatcheck.__version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -1,7 +1,7 @@
 """From the paper's mechanism to ours, one idea at a time, at ε_c = 1 on even and clustered places.
 
-Each step keeps the promise of the one before, to the same people. Beside them stand the lines that
-need no privacy: nobody reports, with and without the prior, and true places.
+Each step keeps the promise of the one before, to the same people. Beside the steps stand the lines
+that need no privacy: no report, with and without the prior, and true places.
 """
 
 from collections.abc import Sequence
@@ -36,15 +36,15 @@ STEPS: Final = (
 KNOWING: Final = ("prior, no report", "prior", "prior, expected cost")
 EPSILON: Final = 1.0
 CANDIDATES: Final = 5
-# As `coatcheck.simulation.settling` has it; tests/test_study_places.py holds the two together.
+# The same as in `coatcheck.simulation.settling`; study/tests/test_places.py compares the two.
 ASKS: Final = (3, 2)
 CELL: Final = 2 / 80
-_KNOWN: Final = 10_000  # check-ins that a public prior has, none of them of the crowd
+_KNOWN: Final = 10_000  # check-ins of the public prior; none of them is in the crowd
 _AWARE: Final = ("expected cost", "prior, expected cost")
 
 
-def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
-    """List data set by step; only the clustered ones have a prior that says something."""
+def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
+    """List data set by step; only the clustered data sets have an informative prior."""
     names = ("GMission",) if quick else ("GMission", *datasets.SOCIAL)
     return [
         {"dataset": name, "step": step, "epsilon": EPSILON, "seeds": 3 if quick else 20}
@@ -54,12 +54,12 @@ def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
 
 
 def designs(dataset: str, step: str, sizes: list[int]) -> Sequence[Design | None]:
-    """Return the design of each group after a step; none where nobody reports."""
+    """Return the design of each group after a step, or none where nobody reports."""
     if step in {"no report", "prior, no report", "true places"}:
         return [None] * len(sizes)
     largest = MaximumMatching(radius=SERVING_RADIUS)
     if step in {"task", "candidates", "as shipped"}:
-        # A corrupted person sees candidates on both lists: so many fewer are left to hide among.
+        # A corrupted person sees the candidates on both lists, so that these do not count as crowd.
         named = 0 if step == "task" else 2 * CANDIDATES
         left = [size - 1 - named for size in sizes]
         return designs_for(largest, epsilon=EPSILON, crowds=sizes, anonymous=left)
@@ -68,30 +68,30 @@ def designs(dataset: str, step: str, sizes: list[int]) -> Sequence[Design | None
 
 @cache
 def _one(dataset: str, step: str, crowd: int) -> Design:
-    made = partial(design, model="pic", epsilon=EPSILON, crowd=crowd, anonymous=crowd - 1)
+    planned_for = partial(design, model="pic", epsilon=EPSILON, crowd=crowd, anonymous=crowd - 1)
     if step in {"paper", "clipped"}:
-        paper = made(PUBLISHED)
+        paper = planned_for(PUBLISHED)
         return paper if step == "paper" else Design(paper.randomizer, "project")
     if step == "mechanism":
-        return _plainly(made("best").randomizer)
+        return _plainly(planned_for("best").randomizer)
     if step == "learned density":
-        return Design(made("best").randomizer, "learned")
+        return Design(planned_for("best").randomizer, "learned")
     if step == "expected cost":
-        return made("best")
+        return planned_for("best")
     groups = {"people": Group(SQUARE, crowd=crowd - 1)}
-    known = _prior(dataset) if step in KNOWING else None
-    planned = plan(groups, epsilon=EPSILON, delta=delta(crowd), prior=known)["people"]
+    prior = _prior(dataset) if step in KNOWING else None
+    planned = plan(groups, epsilon=EPSILON, delta=delta(crowd), prior=prior)["people"]
     if step in KNOWING:
         return Design(planned.best.randomizer, planned.best.how)
     for one in planned.designs:
         if one.randomizer.name == "minkowski":
             return _plainly(one.randomizer)
-    raise Misuse("a plan for the square has Minkowski response among its designs")
+    raise Misuse("the plan for the square has no Minkowski response among its designs")
 
 
-def _plainly(made: Randomizer) -> Design:
-    """Decode each report by itself, as if people were even over the square."""
-    return Design(made, "median" if "median" in made.decodes else "project")
+def _plainly(randomizer: Randomizer) -> Design:
+    """Decode each report separately, as if people were spread evenly over the square."""
+    return Design(randomizer, "median" if "median" in randomizer.decodes else "project")
 
 
 def _known(dataset: str) -> Floats:
@@ -105,10 +105,10 @@ def _prior(dataset: str) -> Prior:
 
 
 def measure(cell: Cell) -> Row:
-    """Report by a step's designs, and measure what the matchings are worth."""
+    """Draw reports by a step's designs, and measure the quality of the matchings."""
     dataset, step, seeds = str(cell["dataset"]), str(cell["step"]), int(cell["seeds"])
     groups = datasets.crowdsourcing(dataset)
-    made = designs(dataset, step, [len(group) for group in groups])
+    chosen = designs(dataset, step, [len(group) for group in groups])
 
     def places(seed: int) -> Places:
         if step == "true places":
@@ -117,8 +117,8 @@ def measure(cell: Cell) -> Row:
             middle = np.median(_known(dataset), axis=0)
             return [nobody(v, middle, 1_000 + 2 * seed + g) for g, v in enumerate(groups)], None
         # Other seeds than those of the figures.
-        known = _prior(dataset) if step in KNOWING else None
-        return draw_groups(groups, made, 1_000 + 2 * seed, aware=step in _AWARE, prior=known)
+        prior = _prior(dataset) if step in KNOWING else None
+        return draw_groups(groups, chosen, 1_000 + 2 * seed, aware=step in _AWARE, prior=prior)
 
     if step == "as shipped":
         quality = _settled(groups, [places(seed)[0] for seed in range(seeds)])
@@ -126,8 +126,8 @@ def measure(cell: Cell) -> Row:
         candidates = CANDIDATES if step == "candidates" else 1
         quality = served(groups, places, seeds=seeds, candidates=candidates)
     return {
-        "randomizer": made[0].randomizer.name if made[0] else "none",
-        "local_users": made[0].randomizer.epsilon if made[0] else 0.0,
+        "randomizer": chosen[0].randomizer.name if chosen[0] else "none",
+        "local_users": chosen[0].randomizer.epsilon if chosen[0] else 0.0,
         **quality,
         "paired": quality.get("paired", 1.0),
     }
@@ -136,7 +136,7 @@ def measure(cell: Cell) -> Row:
 def _settled(groups: Sequence[Floats], drawn: Sequence[list[Floats]]) -> Row:
     """Settle as people do: rounded places, two lists, a few asks; the rest have no partner.
 
-    The cost is that of the pairs there are.
+    The cost counts existing pairs only.
     """
     few, many = sorted((0, 1), key=lambda side: len(groups[side]))
     rounded = [np.floor(group / CELL) for group in groups]

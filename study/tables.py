@@ -1,4 +1,4 @@
-"""The paper's tables, held against the sheets, and written out beside ours."""
+"""The paper's tables, compared with the sheets and written out beside ours."""
 
 import math
 from collections.abc import Sequence
@@ -79,8 +79,8 @@ def _least(rows: list[Row]) -> str:
     """Return the published mechanism with the least error at each budget."""
     names = []
     for epsilon in sorted({number(row, "epsilon") for row in rows}):
-        there = [row for row in only(rows, epsilon=epsilon) if row["mechanism"] in MECHANISMS]
-        names.append(str(min(there, key=lambda row: number(row, "error"))["mechanism"]))
+        at_budget = [row for row in only(rows, epsilon=epsilon) if row["mechanism"] in MECHANISMS]
+        names.append(str(min(at_budget, key=lambda row: number(row, "error"))["mechanism"]))
     won = sum(name == PUBLISHED for name in names)
     return f"least of the published ones at {won} of {len(names)} budgets"
 
@@ -115,18 +115,18 @@ def errortime_table(rows: list[Row]) -> list[str]:
 
 def _times(rows: list[Row]) -> list[str]:
     """Write the time of one report: the paper's, and ours in bulk and alone."""
-    told = expected("errortime")
+    paper = expected("errortime")
     lines = []
-    for name in (*told["microseconds"], "best"):
-        printed = told["microseconds"].get(name, [""] * len(told["epsilon"]))
-        there = {number(row, "epsilon"): row for row in only(rows, mechanism=name)}
+    for name in (*paper["microseconds"], "best"):
+        printed = paper["microseconds"].get(name, [""] * len(paper["epsilon"]))
+        measured = {number(row, "epsilon"): row for row in only(rows, mechanism=name)}
         ours = [
-            f"{number(there[e], 'bulk_us'):.2g}, {number(there[e], 'one_us'):.2g}"
-            for e in told["epsilon"]
+            f"{number(measured[e], 'bulk_us'):.2g}, {number(measured[e], 'one_us'):.2g}"
+            for e in paper["epsilon"]
         ]
         pairs = zip(printed, ours, strict=True)
-        lines.append([name, *(f"{paper} / {mine}" if paper else mine for paper, mine in pairs)])
-    head = [f"ε = {e:g}" for e in told["epsilon"]]
+        lines.append([name, *(f"{theirs} / {ours}" if theirs else ours for theirs, ours in pairs)])
+    head = [f"ε = {e:g}" for e in paper["epsilon"]]
     return markdown(["µs, paper / ours in bulk, alone", *head], lines)
 
 
@@ -154,14 +154,14 @@ _SENT: Final = {
 
 
 def timecomm(rows: list[Row]) -> list[Finding]:
-    """Times beside a baseline of the same run, and bytes beside the paper's."""
+    """Compare times with a baseline of the same run, and bytes with the paper's."""
     paper, row = expected("timecomm"), rows[0]
     steps = paper["steps"]
     findings = []
     for step, (column, times, bare, words) in _BARE.items():
         ours, least = number(row, column), times * number(row, bare)
-        there = f"{ours:.3g} µs; {words} {least:.3g} µs on the same machine"
-        findings.append(Finding(step, f"{steps[step]['us']:,} µs on its CPU", there))
+        text = f"{ours:.3g} µs; {words} {least:.3g} µs on the same machine"
+        findings.append(Finding(step, f"{steps[step]['us']:,} µs on its CPU", text))
     findings += [
         _bytes(step, steps[step]["bytes"], number(row, column), why)
         for step, (column, why) in _SENT.items()
@@ -169,10 +169,10 @@ def timecomm(rows: list[Row]) -> list[Finding]:
     for one in rows:
         aim = paper["tasks"][one["dataset"]][one["task"]]
         ours, scipy = number(one, "task_ms"), number(one, "scipy_ms")
-        there = f"{ours:.3g} ms; scipy {scipy:.3g} ms on the same machine"
+        text = f"{ours:.3g} ms; scipy {scipy:.3g} ms on the same machine"
         verdict = BETTER if ours <= scipy else NO
         what = f"{one['task']}, {one['dataset']}"
-        findings.append(Finding(what, f"{aim['ms']} ms on its CPU", there, "", verdict))
+        findings.append(Finding(what, f"{aim['ms']} ms on its CPU", text, "", verdict))
         if one["task"] == "least-cost-matching":
             board = number(one, "board_bytes")
             findings.append(_bytes(f"bulletin, {one['dataset']}", aim["bytes"], board))
@@ -195,7 +195,7 @@ def timecomm_table(rows: list[Row]) -> list[str]:
 
 
 def exact_f1(rows: list[Row]) -> list[Finding]:
-    """The memory that counting took."""
+    """Compare the memory of the exact count with its goal."""
     most, pairs = (max(number(row, c) for row in rows) for c in ("peak_megabytes", "true_pairs"))
     aim = expected("exact-f1")["megabytes"]
     ours = f"at most {most:,.0f} MB for up to {pairs:.2g} true pairs, none stored"
@@ -238,15 +238,17 @@ def _plain(value: object) -> str:
 
 
 def mpec(rows: list[Row]) -> list[Finding]:
-    """Our costs as computed statements."""
+    """Return our costs as computed statements."""
     paper = expected("mpec")
     findings = _mpec_costs(paper["claims"])
     for d in sorted({int(row["dimension"]) for row in rows}):
-        there = only(rows, dimension=d)
-        n, error = (np.log([number(row, c) for row in there]) for c in ("crowd", "squared_error"))
+        measured = only(rows, dimension=d)
+        n, error = (
+            np.log([number(row, c) for row in measured]) for c in ("crowd", "squared_error")
+        )
         slope = float(np.polyfit(n[-3:], error[-3:], 1)[0])
         aim = -2 / (d + 2)
-        last = there[-1]
+        last = measured[-1]
         alone, crowd = number(last, "alone_squared_error"), int(last["crowd"])
         findings.append(
             Finding(
@@ -294,13 +296,13 @@ def mpec_table(rows: list[Row]) -> list[str]:
     crowds = sorted({int(row["crowd"]) for row in rows})
     lines = []
     for d in sorted({int(row["dimension"]) for row in rows}):
-        there = {int(row["crowd"]): row for row in only(rows, dimension=d)}
+        by_crowd = {int(row["crowd"]): row for row in only(rows, dimension=d)}
         lines.append(
             [
                 str(d),
-                str(there[crowds[0]]["report_bits"]),
-                f"{number(there[crowds[0]], 'alone_squared_error'):.3g}",
-                *(f"{number(there[n], 'squared_error'):.3g}" for n in crowds),
+                str(by_crowd[crowds[0]]["report_bits"]),
+                f"{number(by_crowd[crowds[0]], 'alone_squared_error'):.3g}",
+                *(f"{number(by_crowd[n], 'squared_error'):.3g}" for n in crowds),
             ]
         )
     return markdown(["d", "bits of a report", "alone", *(f"n = {n:,}" for n in crowds)], lines)

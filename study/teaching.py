@@ -1,11 +1,11 @@
 """Teaching a model by private means: the loop that all rows of `study.learning` share.
 
-The people of a round are those whose coin says so. The mean is made in one of these ways:
-`reports`: each speaker's clipped gradient becomes a report of the product's mechanism, drawn by
-`study.bulk`, and the server reads the sum of all. `law`: the same speakers, with noise of the
-variance that the mechanism states instead of reports; rows in this way say so, and a part of
-`study.learning` holds the two against each other. `central`: the Gaussian mechanism of a trusted
-server. `none`: no noise. `alone`: nobody takes part, the server has its public examples only.
+The speakers of a round are the people whose coin says so. The mean comes about in one of these
+ways. `reports`: each speaker's clipped gradient becomes a report of the product's mechanism, drawn
+by `study.bulk`, and the server decodes the sum of all. `law`: the same speakers, but noise of the
+variance that the mechanism states instead of reports; such rows say so, and a part of
+`study.learning` compares the two. `central`: the Gaussian mechanism of a trusted server. `none`: no
+noise. `alone`: nobody takes part, and the server has its public examples only.
 """
 
 import math
@@ -30,7 +30,7 @@ from study.sheets import Cell, Row
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 _CHUNK: Final = 1_000
-_ANY: Final = Ball(radius=1.0, p=2, dimension=1)  # a coin does not look at what is behind it
+_ANY: Final = Ball(radius=1.0, p=2, dimension=1)  # a coin does not depend on the value
 _STEPS: Final = 400  # of the server alone
 _WARM: dict[tuple[str, str, int, int], Floats] = {}
 
@@ -44,7 +44,7 @@ class Taught:
 
 
 def measure(cell: Cell) -> Row:
-    """Teach by the recipe of a cell; return the accuracy on the test images."""
+    """Train by the recipe of a cell; return the accuracy on the test images."""
     recipe = Recipe.read(str(cell["recipe"]))
     taught = teach(recipe, seed=int(cell["seed"]))
     right = taught.model.accuracy(taught.parameters, "test")
@@ -58,7 +58,7 @@ def teach(
     stop: int | None = None,
     watch: Callable[[int, Floats], None] | None = None,
 ) -> Taught:
-    """Teach a model for all rounds, or until one of them; each may be watched before it begins."""
+    """Train a model for all rounds, or until one of them; a callback may watch each round begin."""
     entropy = seeded(10_000 + seed)
     if recipe.way == "alone":
         return _alone(recipe, seed)
@@ -69,7 +69,7 @@ def teach(
     momentum = 0.0 if recipe.mover == "plain" else 0.9
     moved = Descent(step=recipe.step, rounds=recipe.rounds, momentum=momentum).start(at)
     adam = _Adam()
-    # The first round of the linear model was for the private middle of the features.
+    # The first round of the linear model was for the private mean of the features.
     for number in range(recipe.model == "linear", recipe.rounds if stop is None else stop):
         if watch:
             watch(number, moved.parameters)
@@ -141,12 +141,12 @@ def _mean(
 
 @cache
 def _bulk(part: SphereResponse, clip: float, *, stretch: bool) -> Bulk:
-    """Return the sampler; it keeps the codebook from round to round."""
+    """Return the sampler; the codebook stays the same from round to round."""
     return Bulk(part, clip=clip, stretch=stretch)
 
 
 def _noise(recipe: Recipe, part: Randomizer, count: int, entropy: Entropy) -> Floats | float:
-    """Return what is added to the mean of vectors of length at most 1, where no report is drawn."""
+    """Return the noise of the mean of vectors of length at most 1, where no report is drawn."""
     dimension = part.domain.dimension
     if recipe.way == "central":
         settings = {"people": recipe.people, "epsilon": recipe.epsilon, "rate": recipe.rate}
@@ -159,7 +159,7 @@ def _noise(recipe: Recipe, part: Randomizer, count: int, entropy: Entropy) -> Fl
 
 
 def _shortened(recipe: Recipe, gradients: NDArray[Any]) -> Floats:
-    """Return gradients as people report them: shortened to the clip, over the clip."""
+    """Return gradients as people report them: clipped, and divided by the clip."""
     d = gradients.shape[1]
     if recipe.length == "unit":
         length = np.linalg.norm(gradients, axis=1, keepdims=True)
@@ -178,13 +178,13 @@ def normal(entropy: Entropy, size: int) -> Floats:
 
 
 def public_rows(recipe: Recipe, seed: int) -> NDArray[np.intp]:
-    """Draw the server's own examples from the part that nobody of the crowd has."""
+    """Draw the server's own examples from the part that the crowd does not have."""
     count = len(models.part("validate")[1])
     return np.argsort(seeded(20_000 + seed).words(count))[: recipe.public]
 
 
 def _warmed(recipe: Recipe, model: models.Model, seed: int) -> Floats:
-    """Return the model that the server's own examples give; many rows share the network's."""
+    """Return the model trained on the server's own examples; many rows share the network's."""
     named = (recipe.model, recipe.start, recipe.public, seed)
     if recipe.model == "linear" or named not in _WARM:
         _WARM[named] = alone(model, model.start(seed), public_rows(recipe, seed))
@@ -192,7 +192,7 @@ def _warmed(recipe: Recipe, model: models.Model, seed: int) -> Floats:
 
 
 def _alone(recipe: Recipe, seed: int) -> Taught:
-    """Return what the server has without a crowd; for the middle of features it takes its own."""
+    """Return the server's model without a crowd; the features' mean is that of its own examples."""
     if recipe.model == "network":
         model = models.whole_network(edges_first=recipe.start == "edges")
     else:
@@ -202,7 +202,7 @@ def _alone(recipe: Recipe, seed: int) -> Taught:
 
 
 def alone(model: models.Model, at: Floats, rows: NDArray[np.intp]) -> Floats:
-    """Return what the server learns from its own examples: 400 steps of Adam on all of them."""
+    """Train on the server's own examples: 400 steps of Adam on all of them."""
     adam = _Adam()
     for number in range(_STEPS):
         slope = model.gradients(at, "validate", rows).mean(axis=0)

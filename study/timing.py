@@ -1,7 +1,8 @@
-"""Tables errortime and mpec, and the exact F1 of all check-ins: what one report costs, and counts.
+"""Tables errortime and mpec, and the exact F1 of all check-ins: costs of one report and of counts.
 
-Times are CPU time of one core of the machine that the report names; `rounds` has those of the
-protocol. Paper, appendices on spatial crowdsourcing and on permutation-equivariant computation.
+Times are CPU time of one core of the machine that the page names; `rounds` has those of the
+protocol. Source: the paper's appendices on spatial crowdsourcing and on permutation-equivariant
+computation.
 """
 
 import math
@@ -25,7 +26,7 @@ PRINTED_BUDGETS: Final = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0)
 
 
 def cpu(action: Callable[[], object], *, times: int = 1, turns: int = 3) -> float:
-    """Return the least CPU seconds of one call, over some turns of some calls."""
+    """Return the least CPU seconds per call, over a few batches of calls."""
     least = math.inf
     for _ in range(turns):
         start = time.process_time()
@@ -38,7 +39,7 @@ def cpu(action: Callable[[], object], *, times: int = 1, turns: int = 3) -> floa
 # -- Table errortime
 
 
-def errortime_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+def errortime_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
     """List mechanism by budget."""
     size = 20_000 if quick else 400_000
     return [
@@ -49,13 +50,13 @@ def errortime_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet
 
 
 def measure_errortime(cell: Cell) -> Row:
-    """Draw values evenly from the square, report each once, and time it both ways."""
+    """Draw values uniformly from the square, report each once, and time it both ways."""
     epsilon, size = float(cell["epsilon"]), int(cell["samples"])
-    made = _errortime_design(str(cell["mechanism"]), epsilon)
+    design = _errortime_design(str(cell["mechanism"]), epsilon)
     values = seeded(7).uniforms(2 * size).reshape(size, 2) * 2 - 1
     entropy = seeded(8)
-    randomizer = made.randomizer
-    misses = randomizer.estimate(randomizer.randomize(values, entropy), made.how) - values
+    randomizer = design.randomizer
+    misses = randomizer.estimate(randomizer.randomize(values, entropy), design.how) - values
     lengths = np.linalg.norm(misses, axis=1)
     some, one = values[:20_000], tuple(values[0].tolist())
     bulk = cpu(lambda: randomizer.randomize(some, entropy)) / len(some)
@@ -79,8 +80,8 @@ def _errortime_design(name: str, epsilon: float) -> Design:
 # -- Table mpec
 
 
-def mpec_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
-    """List dimension by crowd; the promise is ε = 1 at δ = 1e-9, a single one to compare n."""
+def mpec_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
+    """List dimension by crowd, all under one promise, ε = 1 at δ = 1e-9, to compare crowds."""
     dimensions, crowds = (
         ((2,), (10**4, 10**5)) if quick else ((1, 2, 3, 6), tuple(10**k for k in range(3, 10)))
     )
@@ -92,21 +93,21 @@ def measure_mpec(cell: Cell) -> Row:
     d, crowd, epsilon = int(cell["dimension"]), int(cell["crowd"]), float(cell["epsilon"])
     cube = Box((-1,) * d, (1,) * d)
     best = plan({"people": Group(cube, crowd=crowd)}, epsilon=epsilon, delta=1e-9, goal="unbiased")
-    made = best["people"].best.randomizer
+    randomizer = best["people"].best.randomizer
     alone = choose(epsilon=epsilon, domain=cube, goal="unbiased")
     return {
-        "randomizer": made.name,
-        "local_epsilon": made.epsilon,
-        "squared_error": made.worst_error("unbiased", power=2),
+        "randomizer": randomizer.name,
+        "local_epsilon": randomizer.epsilon,
+        "squared_error": randomizer.worst_error("unbiased", power=2),
         "alone_squared_error": alone.error**2,
-        "report_bits": made.report_bits,
+        "report_bits": randomizer.report_bits,
     }
 
 
 # -- the exact F1 of all check-ins
 
 
-def scale_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+def scale_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
     """List data set by radius."""
     size = 5_000 if quick else 0
     return [
@@ -119,8 +120,10 @@ def scale_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is 
 def measure_scale(cell: Cell) -> Row:
     """Count every true, reported and common pair of neighbours, and the memory that it took."""
     places = datasets.social(str(cell["dataset"]), size=int(cell["size"]) or None)
-    made = location_mechanism(PUBLISHED, 8.0)
-    estimates = made.randomizer.estimate(made.randomizer.randomize(places, seeded(0)), made.how)
+    design = location_mechanism(PUBLISHED, 8.0)
+    estimates = design.randomizer.estimate(
+        design.randomizer.randomize(places, seeded(0)), design.how
+    )
     start = time.process_time()
     counts = agreement(places, estimates, radius=float(cell["radius"]))
     spent = time.process_time() - start

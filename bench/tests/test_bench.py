@@ -10,10 +10,10 @@ from bench.__main__ import NAMES, main
 from bench.scale import growth
 
 
-def test_an_unknown_bench_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_bench_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong name ends with exit code 2 and the list of right ones."""
     assert main(["nope"]) == 2
-    assert f"there is no nope; there are {', '.join(NAMES)}" in capsys.readouterr().out
+    assert f"unknown name nope; the names are {', '.join(NAMES)}" in capsys.readouterr().out
     assert "randomizers" in NAMES
 
 

@@ -70,7 +70,7 @@ def test_rows_of_other_code_are_measured_again(
     """Until then they are shown; after it there is one row per cell, the new one."""
     monkeypatch.setattr(sheets, "HERE", tmp_path)
 
-    def cells(_: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+    def cells(_: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
         return [{"name": name} for name in ("a", "b")]
 
     def measure(_: Cell) -> Row:

@@ -19,7 +19,7 @@ def _crowd(folder: Path) -> None:
 def test_a_crowd_is_read_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks are users; a file is written only if its rows have the sum of the figures."""
     _crowd(tmp_path / "from")
-    with pytest.raises(Misuse, match="gmission: these originals are not what the figures are"):
+    with pytest.raises(Misuse, match="gmission: these originals do not hold the data"):
         originals.convert(tmp_path / "from", tmp_path / "to", say=lambda _: None)
     wanted = {
         "xy": np.array([[0.5, 1.0], [1.5, 4.25], [2.5, 4.125]]),
@@ -29,7 +29,7 @@ def test_a_crowd_is_read_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(datasets, "SUMS", sums)
     said: list[str] = []
     assert not originals.convert(tmp_path / "from", tmp_path / "to", say=said.append)
-    assert "gmission: there, and its rows are those of the figures" in said
+    assert "gmission: complete; its rows are those of the figures" in said
     assert any("everysender" in line and "EverySender_cap1/data_00.txt" in line for line in said)
     found = datasets.checked(tmp_path / "to" / "gmission.npz", "gmission")
     assert found["xy"].tolist() == [[1.5, 4.25], [2.5, 4.125], [0.5, 1.0]]

@@ -82,7 +82,7 @@ def test_rows_stay_when_columns_change_or_a_line_is_cut(
     monkeypatch.setattr(sheets, "digest", lambda _: "x1")
     extra: Row = {}
 
-    def cells(_: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+    def cells(_: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
         return [{"name": name} for name in ("a", "b", "c")]
 
     def measure(cell: Cell) -> Row:

@@ -21,14 +21,14 @@ def test_report_page_is_written_from_the_results() -> None:
     assert page == "\n".join(report.page(tree, quick=False)) + "\n"
 
 
-def test_the_page_says_which_rows_are_of_other_code() -> None:
-    """Whoever reads it after a change of the code sees what was measured before."""
+def test_the_page_says_which_rows_other_code_measured() -> None:
+    """After a change of the code, the page says which rows older code measured."""
     tree = {item.sheet.name: "x0" for item in items.ITEMS}
     page = report.page(tree, quick=False)
-    (told,) = (line for line in page if "rows are of the code of the tree" in line)
+    (sentence,) = (line for line in page if "rows were measured by the code of the tree" in line)
     every = sum(len(sheets.cells(sheet, quick=False)) for sheet in {i.sheet for i in items.ITEMS})
-    assert told.startswith(f"**0 of {every:,} rows")
-    assert all(f"{name} (" in told for name in tree)
+    assert sentence.startswith(f"**0 of {every:,} rows")
+    assert all(f"{name} (" in sentence for name in tree)
 
 
 def test_every_item_has_the_papers_side() -> None:
@@ -54,7 +54,7 @@ def test_a_stopped_sheet_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             raise KeyboardInterrupt
         return {"error": 2 * float(cell["epsilon"])}
 
-    def cells(_: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+    def cells(_: bool) -> list[Cell]:  # noqa: FBT001 - every sheet has this signature
         return [{"name": "a", "epsilon": epsilon} for epsilon in (3.0, 0.5)]
 
     sheet = Sheet("try", cells, measure)
@@ -71,10 +71,10 @@ def test_missing_data_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A missing or altered file is an error that says where it comes from, never a substitute."""
     monkeypatch.setattr(datasets, "load", datasets.load.__wrapped__)  # no memory of other tests
     monkeypatch.setenv(datasets.VARIABLE, str(tmp_path))
-    with pytest.raises(Misuse, match=r"gmission\.npz is missing; it is made from BUAA-BDA"):
+    with pytest.raises(Misuse, match=r"gmission\.npz is missing; .* makes it from BUAA-BDA"):
         datasets.crowdsourcing("GMission")
     (tmp_path / "gmission.npz").write_bytes(b"something else")
-    with pytest.raises(Misuse, match="not the data that these figures are about"):
+    with pytest.raises(Misuse, match="does not hold the data of these figures"):
         datasets.crowdsourcing("GMission")
     monkeypatch.setenv(datasets.VARIABLE, str(tmp_path / "nowhere"))
     with pytest.raises(Misuse, match="set COATCHECK_DATA"):

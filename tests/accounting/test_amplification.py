@@ -1,4 +1,4 @@
-"""What a crowd buys: reference values, order, inverses, extremes, and sentences for mistakes."""
+"""Amplification: reference values, monotonicity, inverses, extremes and errors."""
 
 import decimal
 import json
@@ -45,7 +45,7 @@ def at(law: Law, crowd: int, epsilon: float) -> float:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row['crowd']}-{row['epsilon']}")
 def test_table_of_local_budgets(row: dict[str, float]) -> None:
-    """All 50 rows of the table come out to its digits; Minkowski's radii have only three."""
+    """All 50 rows of the table match to its digits; Minkowski's radii have only three."""
     crowd = int(row["crowd"])
     find = partial(calibrate, epsilon=row["epsilon"], crowd=crowd, delta=0.01 / crowd)
     assert find(method="closed-form").local_epsilon == pytest.approx(row["closed_form"], abs=6e-4)
@@ -111,7 +111,7 @@ def test_tight_against_an_attainable_bound(
 def test_delta_falls_with_epsilon_and_crowd(
     law: Law, crowd: int, share: float, factor: float
 ) -> None:
-    """A larger ε or crowd never has a larger δ, up to what bounds waste (1e-3, and e^-50).
+    """A larger ε or crowd never gives a larger δ, up to the slack of the bounds (1e-3, and e^-50).
 
     Small crowds are summed exactly; between those and others nothing is compared.
     """
@@ -134,7 +134,7 @@ def test_delta_falls_with_epsilon_and_crowd(
 def test_delta_rises_with_the_local_budget(
     epsilon: float, factor: float, crowd: int, share: float, name: str
 ) -> None:
-    """With fixed caps a larger local ε never has a smaller δ, up to what bounds may waste."""
+    """With fixed caps a larger local ε never gives a smaller δ, up to the slack of the bounds."""
     make = MAKERS[name]
     central = share * epsilon
     assert at(make(epsilon), crowd, central) <= at(make(factor * epsilon), crowd, central) * 1.002
@@ -157,7 +157,7 @@ def test_closer_laws_promise_more(law: Law, crowd: int, log_delta: float) -> Non
 def test_amplify_inverts_calibrate_on_the_safe_side(
     epsilon: float, crowd: int, log_delta: float, method: str
 ) -> None:
-    """The local ε found for a promise keeps it, and does not waste more than a thousandth."""
+    """The local ε found for a promise keeps it and wastes at most a thousandth."""
     delta = 10**log_delta
     make = partial(minkowski, radius=0.4, dimension=2)
     found = calibrate(make, epsilon=epsilon, crowd=crowd, delta=delta, method=method)
@@ -178,7 +178,7 @@ def test_a_coarser_law_is_asked_in_a_small_crowd() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_alone_nothing_is_gained(method: str) -> None:
-    """A crowd of one, or one of whom all others are corrupted or exposed, gives the local ε."""
+    """A crowd of one, or with all others corrupted or exposed, gives the local ε."""
     law = minkowski(2.0, radius=0.5, dimension=2)
     assert amplify(law, crowd=1, delta=1e-6, method=method).epsilon == 2.0
     assert amplify(law, crowd=9, corrupted=8, delta=1e-6, method=method).epsilon == 2.0
@@ -191,7 +191,7 @@ def test_alone_nothing_is_gained(method: str) -> None:
 
 @pytest.mark.parametrize("local", [0.05, 1.0, 4.0, 12.0])
 def test_a_billion_people(local: float) -> None:
-    """A crowd of 1e9 is counted, overlap and absence included."""
+    """A crowd of 1e9 is computed, overlap and absence included."""
     for law in (
         AnyLdp(epsilon=local),
         minkowski(local, radius=2.0, dimension=3, norm=2),
@@ -231,7 +231,7 @@ STEPS: dict[str, tuple[Law, list[int]]] = {
 
 @pytest.mark.parametrize("name", STEPS)
 def test_an_epsilon_is_found_in_few_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A good first guess, and coarser laws only where they may win: so many looks at the curve.
+    """A good first guess, and coarser laws only where they may win, limit the evaluations.
 
     One more is allowed, for processors that round otherwise.
     """
@@ -275,7 +275,7 @@ def test_coarser_laws_are_asked_where_they_may_win(
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """List the law at every look at a bound from now on."""
+    """List the laws of all evaluations from now on."""
     looks: list[object] = []
     real = hockey_stick.upper
 

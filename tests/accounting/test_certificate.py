@@ -1,4 +1,4 @@
-"""Promises replayed in interval arithmetic: what encloses them, and that no promise fails."""
+"""Promises recomputed in interval arithmetic: enclosures hold, and no promise fails."""
 
 import math
 
@@ -40,7 +40,7 @@ WAYS = ["as it is", "by the integral"]
 def test_the_truth_of_small_crowds_is_enclosed(
     monkeypatch: pytest.MonkeyPatch, how: str, law: Law, size: int, epsilon: float
 ) -> None:
-    """Every way to enclose the sum holds what 60 digits give, and is narrow."""
+    """Every enclosure contains the sum to 60 digits, and is narrow."""
     one = pair(law)
     assert isinstance(one, Pair)
     truth = sixty_digits(one, size, epsilon)
@@ -55,7 +55,7 @@ def test_the_truth_of_small_crowds_is_enclosed(
 
 
 def test_rows_and_the_integral_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two methods that share nothing enclose one number, in crowds up to a billion."""
+    """Two independent methods enclose the same number, in crowds up to a billion."""
     cases = [(4.0, 10_000, 0.41, 1e-6), (1.0, 10**6, 0.006, 1e-8), (12.0, 10**9, 0.1, 1e-9)]
     for local, size, epsilon, decide in cases:
         law = AnyLdp(epsilon=local)
@@ -81,7 +81,7 @@ def test_fields_and_tables_are_enclosed_like_their_mechanism() -> None:
 # 1312 and 8146 rest on any mechanism's law: their own, rounded up, has δ 38 and 3 times as large.
 @pytest.mark.parametrize("seed", [1312, 8146, *some_slow(range(60), every=4)])
 def test_no_promise_is_above_what_it_says(seed: int) -> None:
-    """Random promises over the whole accepted range are replayed and hold.
+    """Random promises over the whole accepted range are recomputed and hold.
 
     `COATCHECK_PROMISES=10000 python -m bench certificates` replays many more.
     """
@@ -118,7 +118,7 @@ def test_a_certificate_says_what_it_encloses() -> None:
 
 
 def test_a_false_promise_is_not_certified() -> None:
-    """An ε that is a hair too small is found out: only the local one is left."""
+    """An ε that is slightly too small is detected: only the local one is left."""
     law = grid(4.0, cells=10)
     epsilon = amplify(law, crowd=10_000, delta=1e-6).epsilon * (1 - 1e-4)
     found = certify(law, size=10_000, epsilon=epsilon, delta=1e-6)
@@ -128,7 +128,7 @@ def test_a_false_promise_is_not_certified() -> None:
 
 
 def test_no_amplification_is_certain() -> None:
-    """At the local ε nothing is lost for certain, and just below it something is."""
+    """At the local ε the loss is certainly zero; just below it, it is certainly not."""
     found = certify(AnyLdp(epsilon=5.0), size=2, epsilon=5.0, delta=1e-12)
     assert (found.delta_low, found.delta_high, found.high) == (0.0, 0.0, 5.0)
     assert 4.99 < found.low < 5

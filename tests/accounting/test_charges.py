@@ -1,4 +1,4 @@
-"""What a round costs in the ledger, however it ends and whenever the person's program crashes.
+"""The charge of a round in the ledger, for every outcome and crash of the person's program.
 
 The charge is at least what happened at every moment, and exactly that once the end is known.
 """
@@ -26,7 +26,7 @@ SEEN = Counter[str]()
 
 
 def paid(missing: int | None) -> float:
-    """What a ledger with one round shows, if so many people of its crowd were missing."""
+    """Return what a ledger with one round shows, with this many people of its crowd missing."""
     book = Ledger.open(Path(tempfile.mkdtemp()) / "ledger", epsilon=9.0, delta=1e-2)
     book.spend(SMALL.invitations[0].guarantee, round_id="r")
     return book.record_outcome("r", missing=missing)
@@ -36,13 +36,13 @@ PROMISE, LOCAL = paid(0), paid(None)
 
 
 class Person(RuleBasedStateMachine):
-    """A person with a ledger, a ticket file, and a program that may crash at any step."""
+    """A person with a ledger, a ticket file and a program that may crash at any step."""
 
     end: str
 
     @initialize()
     def begin(self) -> None:
-        """Begin a ledger; how the round will end is fixed."""
+        """Create a ledger; the round's outcome is fixed."""
         self.folder = Path(tempfile.mkdtemp())
         self.now = float(OPENS)
         Ledger.open(self.folder / "ledger", epsilon=9.0, delta=1e-2)
@@ -50,18 +50,18 @@ class Person(RuleBasedStateMachine):
         self.stored = self.entered = self.told = False
 
     def ledger(self) -> Ledger:
-        """Open the file again, as a program that starts does."""
+        """Open the file again, as a restarted program does."""
         return Ledger.open(self.folder / "ledger", clock=lambda: self.now)
 
     @rule(seconds=st.sampled_from([1, 1_000, 10_000]))
     def wait(self, seconds: int) -> None:
-        """Time passes."""
+        """Move time forward."""
         self.now += seconds
 
     @precondition(lambda self: self.now < SMALL.round.terms.expires)
     @rule(crash=st.sampled_from(["", "before the ledger", "after the ledger"]))
     def join(self, crash: str) -> None:
-        """Join, or join again; the program may die before or after the ledger has it."""
+        """Join, or join again; the program may die before or after the ledger has the round."""
         before = self.file.load()
         book: client.Budget = Dying() if crash == "before the ledger" else self.ledger()
         invitation = SMALL.invitations[0]
@@ -79,7 +79,7 @@ class Person(RuleBasedStateMachine):
     @precondition(lambda self: self.entered)
     @rule(crash=st.booleans())
     def look(self, crash: bool) -> None:  # noqa: FBT001 - drawn
-        """Find the end on the board; the program may die before it tells the ledger."""
+        """Read the outcome on the board; the program may die before it updates the ledger."""
         if crash:
             return
         mine = self.file.read()
@@ -89,7 +89,7 @@ class Person(RuleBasedStateMachine):
 
     @invariant()
     def the_charge_is_what_happened(self) -> None:
-        """Nothing before the ledger has it, then the promise, then by how it ended."""
+        """Check the charge: zero before the entry, then the promise, then that of the outcome."""
         spent = self.ledger().spent
         if not self.entered:
             assert spent == 0
@@ -104,20 +104,20 @@ class Person(RuleBasedStateMachine):
 
 
 class Dying:
-    """A ledger before which the program ends."""
+    """A ledger that ends the program before it acts."""
 
     def spend(self, *_: object, **__: object) -> object:
-        """End."""
+        """End the program."""
         raise KeyboardInterrupt
 
     def record_outcome(self, *_: object, **__: object) -> object:
-        """End."""
+        """End the program."""
         raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("end", sorted(ENDS))
-def test_the_ledger_charges_what_happened_however_a_round_ends(end: str) -> None:
-    """Over every end, order, time and crash; each end was met."""
+def test_the_ledger_charges_what_happened_for_every_outcome(end: str) -> None:
+    """Over every outcome, order, time and crash; each outcome was met."""
     assert PROMISE < 0.8 * LOCAL
     assert pytest.approx(SQUARE.law.epsilon) == LOCAL
     SEEN.clear()
@@ -127,7 +127,7 @@ def test_the_ledger_charges_what_happened_however_a_round_ends(end: str) -> None
 
 
 def test_an_answer_that_comes_late_takes_the_worst_back_but_a_refusal_stays() -> None:
-    """Not to know is for a while; what a signed end says is for good."""
+    """Missing knowledge is temporary; the charge of a signed outcome is final."""
     folder, now = Path(tempfile.mkdtemp()), float(DUE)
     for kind, after in (("answered", PROMISE), ("abandoned by the server", LOCAL)):
         book = Ledger.open(folder / kind[:4], epsilon=9.0, delta=1e-2, clock=lambda: now)
@@ -142,8 +142,8 @@ def test_an_answer_that_comes_late_takes_the_worst_back_but_a_refusal_stays() ->
     assert book.spent == pytest.approx(LOCAL)
 
 
-def test_the_ledger_names_the_rounds_whose_end_it_waits_for() -> None:
-    """Who is refused for want of budget learns which round to collect."""
+def test_the_ledger_names_the_rounds_without_an_outcome() -> None:
+    """A person without budget learns which round to collect."""
     folder, now = Path(tempfile.mkdtemp()), float(DUE)
     book = Ledger.open(folder / "ledger", epsilon=LOCAL * 1.1, delta=1e-2, clock=lambda: now)
     SMALL.invitations[0].join((0.5, 0.5), ledger=book, entropy=SMALL.entropy)

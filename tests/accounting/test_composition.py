@@ -26,7 +26,7 @@ from support.crowds import Array, grid_caps, histogram, two_level
 def test_eighty_rounds_of_the_study(
     epsilon: float, sampled: float, coins: float, known: float
 ) -> None:
-    """10,000 of 50,000 people, δ = 2e-7: secret samples, own coins, and 16 known rounds."""
+    """10,000 of 50,000 people, δ = 2e-7: secret samples, participation coins, 16 known rounds."""
     find = {"delta": 2e-7, "rounds": 80}
     assert compose(AnyLdp(epsilon=sampled), crowd=10_000, sampled=0.2, **find) <= epsilon  # type: ignore[arg-type]
     assert compose(AnyLdp(epsilon=sampled + 0.01), crowd=10_000, sampled=0.2, **find) > epsilon  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def one_round(step: float = 2e-3) -> Losses:
 
 
 def test_agrees_with_dp_accounting() -> None:
-    """Our sums of losses are those of dp-accounting, and are at home there."""
+    """Our sums of losses agree with those of dp-accounting, and convert to its types."""
     ours, theirs = one_round(), one_round().to_dp_accounting()
     for rounds in (1, 7, 40):
         mine = ours.times(rounds).epsilon(1e-7)
@@ -156,7 +156,7 @@ def test_corrupted_people_tell_the_share_of_a_secret_sample() -> None:
 @pytest.mark.parametrize("sampled", [1.0, 0.3])
 @pytest.mark.parametrize(("crowd", "rounds"), [(1, 1), (1, 3), (3, 2), (500, 1), (500, 2)])
 def test_no_sum_is_above_the_plain_one(crowd: int, rounds: int, sampled: float) -> None:
-    """Neither the rounds' own ε, each with its part of δ, nor the local ε add up to less."""
+    """Neither the rounds' ε, each with its part of δ, nor the local ε add up to less."""
     law, delta = AnyLdp(epsilon=2.0), 1e-6
     found = compose(law, crowd=crowd, delta=delta, rounds=rounds, sampled=sampled)
     parts = amplify(law, crowd=crowd, delta=delta / rounds / sampled).epsilon
@@ -175,14 +175,14 @@ def test_rounds_that_cost_nothing_add_up_to_little() -> None:
 
 
 def test_an_unbounded_loss_says_so() -> None:
-    """A δ below the chance of an infinite loss has no ε."""
+    """A δ below the chance of an infinite loss has no ε, and the error says so."""
     one = losses(AnyLdp(epsilon=2.0), crowd=5, step=0.01, reach=0.5)
     assert one.infinite > 0
     assert one.epsilon(one.infinite / 2) == math.inf
 
 
 def test_mistakes_get_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Grids that differ, no rounds, impossible shares and a missing extra are told."""
+    """Different grids, no rounds, impossible shares and a missing extra are errors."""
     one = one_round()
     with pytest.raises(Misuse, match="do not add up"):
         one.then(one_round(1e-3))

@@ -1,4 +1,4 @@
-"""Losses of other accountants, and Rényi divergences: never too small, and for one adjacency."""
+"""Losses of other accountants and Rényi divergences: never too small, for one adjacency."""
 
 import math
 
@@ -16,8 +16,8 @@ from support.crowds import grid_caps, histogram, two_level
 STEP = 2e-3
 
 
-def test_losses_come_back_as_they_went() -> None:
-    """A round that is handed over and taken back has the same curve, alone and composed."""
+def test_losses_round_trip() -> None:
+    """A round that is exported and imported has the same curve, alone and composed."""
     one = losses(minkowski(4.0, radius=0.5, dimension=2), crowd=2000, step=STEP)
     back = from_dp_accounting(one.to_dp_accounting(), adjacency="replace-one")
     for epsilon in (0.0, 0.1, 0.5, 1.0, 2.0):
@@ -26,7 +26,7 @@ def test_losses_come_back_as_they_went() -> None:
 
 
 def test_losses_of_both_directions_are_covered() -> None:
-    """What is larger, adding or removing, counts at every ε; the sum is above theirs."""
+    """The larger of adding and removing counts at every ε; the sum is above theirs."""
     uneven = privacy_loss_distribution.from_two_probability_mass_functions(
         {"a": math.log(0.5), "b": math.log(0.3), "c": math.log(0.2)},
         {"a": math.log(0.2), "b": math.log(0.5), "c": math.log(0.3)},
@@ -44,7 +44,7 @@ def test_losses_of_both_directions_are_covered() -> None:
 
 
 def test_an_accountant_says_its_adjacency() -> None:
-    """One for replacing a value is taken, one for adding or removing a person is refused."""
+    """Losses for replacing a value are accepted, those for adding or removing are refused."""
     made = {}
     for relation in (NeighboringRelation.REPLACE_ONE, NeighboringRelation.ADD_OR_REMOVE_ONE):
         made[relation] = pld_privacy_accountant.PLDAccountant(
@@ -64,8 +64,8 @@ def test_an_accountant_says_its_adjacency() -> None:
         from_dp_accounting(adding, adjacency="replace-one")
 
 
-def test_losses_that_cannot_be_taken_are_told() -> None:
-    """No stated adjacency, another one, a rounding down, and what is no distribution at all."""
+def test_invalid_losses_are_refused() -> None:
+    """No stated adjacency, another one, a rounding down, and no distribution."""
     pessimistic = privacy_loss_distribution.from_gaussian_mechanism(
         5.0, value_discretization_interval=STEP
     )
@@ -125,7 +125,7 @@ def test_renyi_converts_to_no_less_than_the_sum_of_losses() -> None:
 
 
 def test_renyi_of_nothing_and_mistakes() -> None:
-    """A report that tells nothing has none; an order must be above one."""
+    """A report that reveals nothing has none; an order must be above one."""
     assert renyi(AnyLdp(epsilon=0.0), crowd=10, orders=[2.0]) == [0.0]
     assert renyi(AnyLdp(epsilon=1.0), crowd=10, orders=[]) == []
     for order in (1.0, 0.5, math.nan, math.inf, "2"):

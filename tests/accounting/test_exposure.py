@@ -1,4 +1,4 @@
-"""What is not promised: people whom answers choose by their reports, enumerated in full."""
+"""Cases outside the promise: answers that choose people by their reports, enumerated in full."""
 
 import itertools
 import json
@@ -93,7 +93,7 @@ def test_a_crowd_of_a_thousand_can_be_worth_nothing() -> None:
 
 
 def test_a_promise_with_exposed_people_says_what_it_assumes() -> None:
-    """Sentence, assumptions and JSON tell it; without exposed people there is nothing to tell."""
+    """Sentence, assumptions and JSON state it; without exposed people nothing is added."""
     law = grid(3.0, cells=9)
     told = amplify(law, crowd=5000, exposed=30, delta=1e-6)
     assert any("does not depend on what anybody reported" in text for text in told.assumptions)
@@ -108,8 +108,8 @@ def test_a_promise_with_exposed_people_says_what_it_assumes() -> None:
     assert json.loads(CliRunner().invoke(main, common).stdout)["caveat"] == ""
 
 
-def test_whoever_joins_at_a_shell_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """`join` and `take-part` hint at it before anything leaves, if anybody is exposed at all."""
+def test_people_are_warned_before_joining(capsys: pytest.CaptureFixture[str]) -> None:
+    """`join` and `take-part` warn before anything is sent, if answers may expose a person."""
     law = grid(3.0, cells=9)
     hint_caveat(amplify(law, crowd=900, delta=1e-6))
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""What a guarantee says, at the ends of its range and on wrong input."""
+"""The text of a guarantee, at the ends of its range and on wrong input."""
 
 import math
 
@@ -17,7 +17,7 @@ from coatcheck.errors import Misuse
 
 
 def test_a_crowd_of_one_hides_nobody() -> None:
-    """The local ε stays what it is, and nobody is told that a crowd made it smaller."""
+    """The local ε stays, and the text does not claim that a crowd made it smaller."""
     assert amplify(AnyLdp(epsilon=2.0), crowd=1, delta=1e-6).epsilon == 2.0
     assert not amplify(AnyLdp(epsilon=2.0), crowd=1, delta=1e-6).amplified
     assert not calibrate(epsilon=2.0, crowd=1, delta=1e-6).amplified
@@ -26,7 +26,7 @@ def test_a_crowd_of_one_hides_nobody() -> None:
 
 
 def test_corruption_counts_against_the_crowd() -> None:
-    """It is n' = |G| - |C| - |U| - lost, and the planned ε is lost with them."""
+    """The crowd is n' = |G| - |C| - |U| - lost, and the planned ε is lost with them."""
     law = minkowski(5.521, radius=0.386, dimension=2)
     known = {0: 1.0, 100: 1.013, 500: 1.072, 1000: 1.161, 2000: 1.433}
     for bad, epsilon in known.items():
@@ -61,7 +61,7 @@ def test_what_is_printed_is_rounded_up() -> None:
 
 
 def test_laws_at_their_ends_have_a_bound() -> None:
-    """A ratio so large that a chance vanishes beside one, and caps that are one and the same."""
+    """A ratio so large that a chance vanishes beside one, and identical caps, have bounds."""
     sharp = minkowski(42.5, radius=1.5, dimension=8, norm=2)
     assert 0 < amplify(sharp, crowd=10**6, delta=1e-6).epsilon <= 42.5
     same = bounded(2.0, radius=1.0, dimension=2)
@@ -77,8 +77,8 @@ def test_laws_at_their_ends_have_a_bound() -> None:
         ("exposed", "give away at most 7 of them"),
     ],
 )
-def test_only_what_is_not_zero_is_told(count: str, told: str) -> None:
-    """A count has its clause, a count of zero has none; what is always assumed is always told."""
+def test_only_nonzero_counts_are_stated(count: str, told: str) -> None:
+    """A count has its clause, a count of zero has none; permanent assumptions are always stated."""
     law = AnyLdp(epsilon=1.0)
     plain = amplify(law, crowd=100, delta=1e-6)
     some = amplify(law, crowd=100, delta=1e-6, **{count: 7})  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def test_only_what_is_not_zero_is_told(count: str, told: str) -> None:
 
 
 def test_counts_at_their_ends() -> None:
-    """All but oneself may be corrupted; nobody is left below oneself; 1e9 people are counted."""
+    """All but the person may be corrupted; the crowd never falls below one; 1e9 people count."""
     assert anonymous(crowd=2, corrupted=1) == 1
     assert anonymous(crowd=3, exposed=1, lost=1) == 1
     assert anonymous(crowd=3, exposed=3, lost=3) == 1
@@ -142,7 +142,7 @@ def test_guarantee_reads_as_a_sentence() -> None:
     ],
 )
 def test_wrong_input_gets_a_sentence(change: dict[str, float], told: str) -> None:
-    """A request without meaning says what to ask instead, for amplify and calibrate alike."""
+    """A meaningless request gets an error with the remedy, for amplify and calibrate alike."""
     request = {"crowd": 100, "delta": 1e-6} | change
     with pytest.raises(Misuse, match=told):
         amplify(AnyLdp(epsilon=1.0), **request)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_wrong_input_gets_a_sentence(change: dict[str, float], told: str) -> Non
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, "1", None])
 def test_wrong_epsilon_gets_a_sentence(epsilon: float) -> None:
-    """A promise, a local budget or a point of a curve that is no budget is refused."""
+    """A promise, local budget or curve point with an invalid ε is refused."""
     with pytest.raises(Misuse, match="positive epsilon"):
         calibrate(epsilon=epsilon, crowd=100, delta=1e-6)
     if epsilon != 0:
@@ -163,7 +163,7 @@ def test_wrong_epsilon_gets_a_sentence(epsilon: float) -> None:
 
 
 def test_the_range_ends_with_a_sentence() -> None:
-    """ε = 64 among 1e9 people at δ = 1e-15 has an answer, anything beyond is refused."""
+    """ε = 64 among 1e9 people at δ = 1e-15 has an answer; anything beyond is refused."""
     found = amplify(AnyLdp(epsilon=64.0), crowd=10**9, delta=1e-15)
     assert found.epsilon == 64.0
     assert calibrate(epsilon=64.0, crowd=10**9, delta=1e-15).local_epsilon == 64.0

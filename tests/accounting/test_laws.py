@@ -1,4 +1,4 @@
-"""The pair laws: their means, their shapes at the ends, and the sentences for impossible ones."""
+"""The pair laws: their means, their shapes at the ends, and errors for impossible ones."""
 
 import math
 from dataclasses import replace
@@ -123,7 +123,7 @@ def test_binary_grid_is_the_worst_case() -> None:
     ],
 )
 def test_impossible_law_is_refused(wrong: object) -> None:
-    """A law that no mechanism has is the caller's mistake, with a sentence."""
+    """A law that no mechanism has is refused with an error."""
     with pytest.raises(Misuse, match=r"[a-z]"):
         wrong()  # type: ignore[operator]
 

@@ -1,4 +1,4 @@
-"""A person's ledger: what adds up, what is free, what is refused, and what survives a crash."""
+"""A person's ledger: sums, free retries, refusals and crashes."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def first(told: Guarantee) -> float:
 
 
 def test_rounds_add_up_as_composition_says(tmp_path: Path) -> None:
-    """Spent is above the composed ε of the entries, by little more than its being always valid."""
+    """The spent ε is slightly above the composed ε of the entries, as it is always valid."""
     book = Ledger.open(tmp_path / "mine", epsilon=3.0, delta=1e-6)
     assert book.spent == 0.0
     assert book.left == 3.0
@@ -43,7 +43,7 @@ def test_rounds_add_up_as_composition_says(tmp_path: Path) -> None:
 
 
 def test_what_is_left_fits(tmp_path: Path) -> None:
-    """A round that costs nine tenths of what is left is taken; twice as much is not."""
+    """A round that costs nine tenths of the remainder is accepted; twice as much is not."""
     for share, taken in ((0.9, True), (2.0, False)):
         book = Ledger.open(tmp_path / f"{share}", epsilon=1.0)
         book.spend(promise(), round_id="first")
@@ -59,7 +59,7 @@ def test_what_is_left_fits(tmp_path: Path) -> None:
 
 
 def test_a_round_that_was_refused_costs_its_local_epsilon(tmp_path: Path) -> None:
-    """Settled, it counts by itself beside the others; twice is once, and no less comes later."""
+    """Recorded once or twice, it counts by itself beside the others, and never less later."""
     book = Ledger.open(tmp_path / "mine", epsilon=9.0)
     for number in range(3):
         book.spend(promise(), round_id=str(number))
@@ -76,8 +76,8 @@ def test_a_round_that_was_refused_costs_its_local_epsilon(tmp_path: Path) -> Non
     assert book.rounds == ("0", "1", "2")
 
 
-def test_a_round_with_too_few_people_is_charged_as_such(tmp_path: Path) -> None:
-    """It costs what it would have cost with so many fewer, and never less than before."""
+def test_a_round_with_too_few_people_is_charged_for_them(tmp_path: Path) -> None:
+    """It costs as much as with that many fewer people, and never less than before."""
     book = Ledger.open(tmp_path / "mine", epsilon=3.0)
     book.spend(promise(), round_id="r")
     told = book.spent
@@ -88,7 +88,7 @@ def test_a_round_with_too_few_people_is_charged_as_such(tmp_path: Path) -> None:
 
 
 def test_settling_may_pass_the_limit_and_then_nothing_more_is_taken(tmp_path: Path) -> None:
-    """What was lost is told as it is, and the next round is refused, however small."""
+    """The true loss is shown, and the next round is refused, however small."""
     book = Ledger.open(tmp_path / "mine", epsilon=1.0)
     book.spend(promise(), round_id="r")
     assert book.record_outcome("r") == 3.0
@@ -98,7 +98,7 @@ def test_settling_may_pass_the_limit_and_then_nothing_more_is_taken(tmp_path: Pa
 
 
 def test_linked_rounds_miss_people_too(tmp_path: Path) -> None:
-    """Those who are missing may be the very people who reuse their keys."""
+    """The missing people may be the very ones who reuse their keys."""
     book = Ledger.open(tmp_path / "mine", epsilon=8.0)
     for number in range(2):
         book.spend(promise(epsilon=1.0), round_id=str(number), key=b"k", together=1000)
@@ -107,7 +107,7 @@ def test_linked_rounds_miss_people_too(tmp_path: Path) -> None:
 
 
 def test_a_round_that_promises_the_limit_fits(tmp_path: Path) -> None:
-    """The grid of losses does not cost a person the one round that the limit was meant for."""
+    """The grid of losses leaves room for one round that promises the whole limit."""
     make = partial(minkowski, radius=0.5, dimension=2)
     promised = calibrate(make, epsilon=1.0, crowd=3000, delta=1e-6)
     book = Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-6)
@@ -124,7 +124,7 @@ def test_composition_is_below_the_sum(tmp_path: Path) -> None:
 
 
 def test_spend_refuses_before_anything_is_written(tmp_path: Path) -> None:
-    """A round that would pass the limit leaves the file as it was, byte for byte."""
+    """A round that would exceed the limit leaves the file unchanged, byte for byte."""
     book = Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-6)
     book.spend(promise(), round_id="fits")
     before = (tmp_path / "mine").read_bytes()
@@ -163,7 +163,7 @@ def test_reused_keys_count_as_one_large_report(tmp_path: Path) -> None:
 
 
 def test_own_coins_and_methods_are_kept(tmp_path: Path) -> None:
-    """Silence is entered with its rate; a guarantee by the generic method is entered as such."""
+    """Silence is entered with its rate, and a guarantee of the generic method as such."""
     coin = OwnCoin(law=AnyLdp(epsilon=3.0), rate=0.25)
     book = Ledger.open(tmp_path / "mine", epsilon=4.0, delta=1e-6)
     silent = book.spend(amplify(coin, crowd=4000, delta=1e-6), round_id="a")
@@ -179,8 +179,8 @@ def entries(path: Path) -> list[dict[str, object]]:
     return list(json.loads(path.read_text())["entries"])
 
 
-def test_an_entry_holds_what_the_round_told(tmp_path: Path) -> None:
-    """Law, rate, hidden people, digest and key are entered as given, and read back the same."""
+def test_an_entry_holds_the_rounds_data(tmp_path: Path) -> None:
+    """Law, rate, hidden people, digest and key are entered as given and read back equal."""
     law = minkowski(3.0, radius=1.5, dimension=2, norm=2)
     coin = OwnCoin(law=law, rate=0.5)
     told = amplify(coin, crowd=2000, corrupted=10, exposed=20, lost=30, delta=1e-6)
@@ -211,7 +211,7 @@ def test_an_entry_holds_what_the_round_told(tmp_path: Path) -> None:
 
 
 def test_a_law_without_a_place_in_the_file_is_entered_as_any(tmp_path: Path) -> None:
-    """Tables and promises by another method are charged as the worst mechanism."""
+    """Tables and promises of another method are charged as the worst mechanism."""
     table = Channel([[0.6, 0.4], [0.4, 0.6]])
     book = Ledger.open(tmp_path / "mine", epsilon=20.0)
     book.spend(amplify(table, crowd=500, delta=1e-6), round_id="table")
@@ -225,7 +225,7 @@ def test_a_law_without_a_place_in_the_file_is_entered_as_any(tmp_path: Path) -> 
 
 
 def test_fields_are_charged_by_their_own_law(tmp_path: Path) -> None:
-    """A report of several fields costs what its law costs, also after the file was read again."""
+    """A report of several fields costs what its law costs, also after reopening the file."""
     fields = Fieldwise(laws=(grid(1.0, cells=10),) * 3 + (grid(1.0, cells=5),))
     told = amplify(fields, crowd=10_000, delta=1e-6)
     Ledger.open(tmp_path / "mine", epsilon=3.0).spend(told, round_id="fields")
@@ -238,7 +238,7 @@ def test_fields_are_charged_by_their_own_law(tmp_path: Path) -> None:
 
 
 def test_the_least_crowd_of_linked_rounds_counts(tmp_path: Path) -> None:
-    """Neither a larger crowd in one of the rounds nor more people who are linked hide more."""
+    """A larger crowd or more linked people in one of the rounds do not hide more."""
     small = [promise(epsilon=1.0, crowd=crowd) for crowd in (900, 2000)]
     totals = []
     for name, people in (("both", (1500, 1500)), ("first", (900, 1500)), ("few", (1500, 40))):
@@ -264,7 +264,7 @@ def test_a_linked_report_beyond_the_range_costs_its_sum(tmp_path: Path) -> None:
 
 
 def test_the_limit_itself_is_within_the_limit(tmp_path: Path) -> None:
-    """A total equal to the limit is taken; anything above it is refused, however little."""
+    """A total equal to the limit is accepted; any larger one is refused."""
     half = amplify(AnyLdp(epsilon=0.5), crowd=1, delta=1e-6)
     book = Ledger.open(tmp_path / "mine", epsilon=1.0)
     book.spend(half, round_id="a")

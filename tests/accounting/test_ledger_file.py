@@ -1,4 +1,4 @@
-"""The ledger's file: its owner, crashes, full disks, two programs at once, damage."""
+"""The ledger's file: permissions, crashes, full disks, two programs at once, damage."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ def promise(epsilon: float = 3.0, crowd: int = 2000) -> Guarantee:
 
 
 def test_a_file_is_opened_again_with_its_own_limit(tmp_path: Path) -> None:
-    """The same limit opens it, also without one; another δ alone is refused; one person counts."""
+    """The same limit or none opens it; another δ alone is refused; one person counts."""
     Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-5)
     assert Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-5).limit == (1.0, 1e-5)
     with pytest.raises(Refused, match="has a limit"):
@@ -37,7 +37,7 @@ def test_a_file_is_opened_again_with_its_own_limit(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "mine.lock").stat().st_mode) == 0o600
 
 
-def test_the_file_is_the_owners_alone(tmp_path: Path) -> None:
+def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     """The file has mode 0600 whatever the umask, and one that others may read is refused."""
     old = os.umask(0)
     try:
@@ -54,7 +54,7 @@ def test_the_file_is_the_owners_alone(tmp_path: Path) -> None:
 def test_a_crash_while_writing_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the machine stops before the new file is in place, the old one stands and still works."""
+    """If the machine stops before the new file is in place, the old one remains valid."""
     book = Ledger.open(tmp_path / "mine", epsilon=2.0)
     book.spend(promise(), round_id="a")
     before = (tmp_path / "mine").read_bytes()
@@ -72,7 +72,7 @@ def test_a_crash_while_writing_keeps_the_old_file(
 
 @pytest.mark.parametrize("room", [0, 50, 300])
 def test_a_disk_that_takes_a_part_only_keeps_the_old_file(tmp_path: Path, room: int) -> None:
-    """Whatever share of the new file fits, spending fails aloud and the old file still works."""
+    """Whatever share of the new file fits, spending raises an error and the old file works."""
     book = Ledger.open(tmp_path / "mine", epsilon=5.0)
     book.spend(promise(), round_id="a", digest=b"a")
     before = (tmp_path / "mine").read_bytes()
@@ -108,7 +108,7 @@ except Refused:
 def test_two_programs_cannot_begin_the_same_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who comes second does not write over what the first has begun."""
+    """The second one does not overwrite the first one's file."""
     path = tmp_path / "mine"
 
     @contextlib.contextmanager
@@ -124,7 +124,7 @@ def test_two_programs_cannot_begin_the_same_ledger(
 
 
 def test_two_programs_cannot_spend_the_same_budget(tmp_path: Path) -> None:
-    """Of many processes at once just as many succeed as the limit has room for."""
+    """Of many simultaneous processes exactly as many succeed as the limit has room for."""
     alone = Ledger.open(tmp_path / "alone", epsilon=0.7)
     with contextlib.suppress(Refused):
         for number in range(8):
@@ -165,7 +165,7 @@ ENTRY = {"round": "a", "digest": "", "kind": "any-ldp", "epsilon": 1.0, "crowd":
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    """Unknown version, field, type or an impossible entry: no ledger, rather than a guess."""
+    """An unknown version, field or type, or an impossible entry, is refused."""
     Ledger.open(tmp_path / "mine", epsilon=1.0)
     plain = json.loads((tmp_path / "mine").read_text())
     (tmp_path / "mine").write_text(json.dumps(plain | change))
@@ -173,8 +173,8 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: dict[str, object]) ->
         Ledger.open(tmp_path / "mine")
 
 
-def test_what_an_entry_leaves_out_is_the_safe_choice(tmp_path: Path) -> None:
-    """Nobody else reuses keys, nobody is missing, and everybody reports."""
+def test_omitted_fields_of_an_entry_have_safe_defaults(tmp_path: Path) -> None:
+    """No other person reuses keys, no one is missing, and all report."""
     spent = []
     for name, more in (("short", {}), ("long", {"together": 1, "missing": 0, "rate": 1.0})):
         path = tmp_path / name
@@ -186,7 +186,7 @@ def test_what_an_entry_leaves_out_is_the_safe_choice(tmp_path: Path) -> None:
 
 
 def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
-    """No file and no limit, another limit, a nameless round."""
+    """No file and no limit, another limit, and a round without a name are errors."""
     with pytest.raises(Misuse, match="no ledger"):
         Ledger.open(tmp_path / "none")
     for wrong in (0.0, math.inf, math.nan, "1"):

@@ -1,4 +1,4 @@
-"""The own laws of mechanisms that add noise or lean: no pair of values and no crowd is worse."""
+"""Separate laws of mechanisms with noise: no pair of values and no crowd is worse."""
 
 import itertools
 import math
@@ -76,7 +76,7 @@ def disc(made: Any, values: list[tuple[float, float]]) -> Array:
 
 
 def gathered(table: Array, cells: int) -> Array:
-    """Put reports that tell the same two values apart alike into one of a few cells."""
+    """Gather reports that distinguish the same two values alike into one of a few cells."""
     score = np.log(table[0] + 1e-300) - np.log(table[-1] + 1e-300)
     edges = np.quantile(score, np.linspace(0, 1, cells + 1)[1:-1])
     cell = np.searchsorted(edges, score)
@@ -115,7 +115,7 @@ def test_no_crowd_in_the_plane_exceeds_the_law(epsilon: float) -> None:
 @pytest.mark.parametrize("kind", [PrivUnit, PrivUnitG, PrivHS])
 @pytest.mark.parametrize("epsilon", BUDGETS)
 def test_no_crowd_of_unit_vectors_exceeds_the_law(kind: Any, epsilon: float) -> None:
-    """Reports of 3 people, told apart by which of the values' caps hold them."""
+    """Reports of 3 people, classified by which of the values' caps contain them."""
     made = kind(domain=LINE, epsilon=epsilon)
     rng = np.random.default_rng(3)
     drawn = rng.normal(size=(200_000, 2)) / math.sqrt(2)
@@ -144,7 +144,7 @@ def atoms_of(first: Array, second: Array, blanket: Array) -> Atoms:
 
 @pytest.mark.parametrize("where", some_slow(["line", "disc"], every=2))
 def test_no_other_pair_of_values_is_worse(where: str) -> None:
-    """The two ends of the line, and of a diameter, are the worst pair, and the law is near it."""
+    """The ends of the line, or of a diameter, are the worst pair, and the law is near it."""
     rng = np.random.default_rng(11)
     made: Laplace | PlanarLaplace = Laplace(domain=LINE, epsilon=3.0)
     if where == "line":

@@ -1,4 +1,4 @@
-"""The searches of the accountant end on the side that they name."""
+"""The accountant's searches end on the side that they promise."""
 
 import math
 
@@ -9,7 +9,7 @@ from coatcheck.accounting.numerics import bisect, doubled, root
 
 @pytest.mark.parametrize("close", [1e-3, 1e-12])
 def test_a_bisection_ends_where_the_condition_holds(close: float) -> None:
-    """Good below bad rounds down, good above bad rounds up, and both come as near as asked."""
+    """Good below bad rounds down, good above bad rounds up, both to the given tolerance."""
     edge = math.sqrt(2)
     down = bisect(lambda x: x * x <= 2, good=0.0, bad=2.0, close=close)
     up = bisect(lambda x: x * x >= 2, good=2.0, bad=0.0, close=close)
@@ -19,7 +19,7 @@ def test_a_bisection_ends_where_the_condition_holds(close: float) -> None:
 
 
 def test_doubling_gives_the_last_failure_and_the_first_success() -> None:
-    """It starts at 1, and ends with infinity where nothing up to the most holds."""
+    """It starts at 1 and returns infinity where nothing up to the maximum holds."""
     assert doubled(lambda x: x >= 1) == (0.0, 1.0)
     assert doubled(lambda x: x >= 1.5) == (1.0, 2.0)
     assert doubled(lambda x: x >= 100) == (64.0, 128.0)
@@ -29,7 +29,7 @@ def test_doubling_gives_the_last_failure_and_the_first_success() -> None:
 
 @pytest.mark.parametrize(("good", "bad"), [(0.0, 4.0), (4.0, 0.0)])
 def test_a_root_was_seen_to_be_good(good: float, bad: float) -> None:
-    """The point returned has an excess of at most zero, and hardly less."""
+    """The returned point was evaluated: its excess is at most zero, and barely below."""
     sign = 1 if good < bad else -1
 
     def excess(x: float, /, *, fine: bool) -> float:

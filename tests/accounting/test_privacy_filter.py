@@ -1,4 +1,4 @@
-"""The ledger's arithmetic against servers that choose the next round by what the last one gave."""
+"""The ledger's arithmetic against servers that choose the next round by earlier results."""
 
 import contextlib
 import math
@@ -58,7 +58,7 @@ def best_stop(readings: list[float], law: Law, crowd: int) -> float:
 def test_nobody_beats_the_odometer_by_stopping(
     epsilon: float, delta: float, crowd: int, tmp_path: Path
 ) -> None:
-    """120 rounds fill the limit: whoever stops when the loss is above what is spent gets below δ.
+    """After 120 rounds, stopping when the loss exceeds the spent ε succeeds with less than δ.
 
     With sums for rounds that are fixed in advance the same attack gets many times δ.
     """
@@ -118,7 +118,7 @@ def test_no_adaptive_server_passes_the_limit(epsilon: float, delta: float) -> No
 
 
 def admitted(path: Path, law: Law) -> bool:
-    """Say whether a ledger takes this round after one of AnyLdp(0.5); nobody hides anybody."""
+    """Return whether a ledger accepts this round after one of AnyLdp(0.5), without a crowd."""
     path.unlink(missing_ok=True)
     book = Ledger.open(path, epsilon=1.0, delta=0.01)
     book.spend(amplify(AnyLdp(epsilon=0.5), crowd=1, delta=0.01), round_id="1")
@@ -160,8 +160,8 @@ def test_a_ledger_that_adds_up_losses_can_be_led_past_its_limit(tmp_path: Path) 
         (AnyLdp(epsilon=0.0), 10),
     ],
 )
-def test_a_stretch_of_the_motion_tells_more_than_its_round(law: Law, crowd: int) -> None:
-    """The Gaussian, or anything with the chance kept for it, lies above the round's whole curve."""
+def test_a_stretch_of_the_motion_covers_its_round(law: Law, crowd: int) -> None:
+    """The Gaussian, with the chance kept for the rest, lies above the round's whole curve."""
     budget = Budget(epsilon=3.0, delta=1e-5)
     watched = budget.stretch(law, crowd=crowd)
     kept = budget.unbounded(watched)
@@ -204,7 +204,7 @@ def test_adaptivity_costs_little() -> None:
 
 
 def test_a_hopeless_round_fits_no_limit() -> None:
-    """A report that no noise covers has no stretch, whoever asks."""
+    """A report with hardly any noise has an infinite stretch."""
     budget = Budget(epsilon=3.0, delta=1e-6)
     assert budget.stretch(AnyLdp(epsilon=45.0), crowd=1) == math.inf
 

@@ -1,4 +1,4 @@
-"""Tries to refute the proofs: every bound against full enumeration of small shuffled crowds."""
+"""Attempts to refute the proofs: every bound against full enumeration of small crowds."""
 
 import itertools
 import math
@@ -174,7 +174,7 @@ def test_a_randomizer_of_fields_states_a_law_that_holds(
 
 
 def test_fields_that_are_not_understood_are_charged_as_any() -> None:
-    """One part without a law of its own, or too many different fields, leave only the sum."""
+    """One part without its own law, or too many different fields, leave only the sum."""
     box = Box((-1.0,), (1.0,))
     inside = BoundedResponse(domain=box, epsilon=1.0, radius=0.5)
     parts = {"a": Laplace(domain=box, epsilon=1.0), "b": inside}
@@ -228,7 +228,7 @@ def test_own_coin_is_a_randomizer_of_its_own(
 
 
 def test_every_statement_of_the_page_names_a_test_that_exists() -> None:
-    """Statements are numbered without gaps, and the last table has each of them."""
+    """Statements are numbered without gaps, and the last table lists each of them."""
     root = Path(__file__).parents[1]
     page = (root.parent / "docs/explanation/amplification.md").read_text(encoding="utf-8")
     made = [int(number) for number in re.findall(r"\*\*Statement (\d+)", page)]

@@ -46,20 +46,20 @@ PLACES = tuple(
 ROUNDS = 8  # at most so many until every place was reached
 
 
-async def check_given_up(cluster: Cluster, name: str, peers: HttpClient) -> None:
+async def check_abandoned(cluster: Cluster, name: str, peers: HttpClient) -> None:
     """Check that a round which its operator abandons has a signed outcome despite crashes."""
     url = await open_patiently(cluster, name, people=5)
     crowd = Crowd(cluster, url)
     await crowd.join(peers, people=1)
 
-    def given_up() -> bool:
+    def is_abandoned() -> bool:
         with contextlib.suppress(Error):
             ask("POST", f"{url}/abandonment", body={"sure": True}, token=cluster.token)
         with contextlib.suppress(httpx2.HTTPError, KeyError):
             return status(url)["phase"] in {"abandoned", "ended"}
         return False
 
-    await asyncio.to_thread(until, given_up)
+    await asyncio.to_thread(until, is_abandoned)
     with pytest.raises(Refused, match="'shuffler-1' abandoned the round: its operator ended it"):
         await crowd.sessions[0].collect(patience=PATIENCE)
 
@@ -82,7 +82,7 @@ def test_every_step_survives_a_kill(database: Postgres | None, tmp_path: Path) -
                     crowd = Crowd(cluster, url)
                     await crowd.join(peers, people=5)
                     await check_everything(crowd, people=5)
-                    await check_given_up(cluster, f"few-{number}", peers)
+                    await check_abandoned(cluster, f"few-{number}", peers)
                     await peers.close()
                     # People have their answers before the server has heard that they do.
                     with contextlib.suppress(AssertionError):

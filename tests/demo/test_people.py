@@ -1,4 +1,4 @@
-"""People of a demo: over processes, with one copy of what is public, and never a long silence."""
+"""People of a demo: spread over processes, sharing one copy of public documents."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ ROUND = f"{HERE}/rounds/{'0' * 64}"
 
 
 def invited(homes: Path) -> Invited:
-    """Invite four people to a round that is nowhere."""
+    """Return the invitations of four people to a round at no address."""
     return Invited(
         url=ROUND,
         relay=HERE,
@@ -58,8 +58,8 @@ class Counted(SharedHttpCache):
         return Response(200, (), f"{method} {url}".encode())
 
 
-def test_a_household_fetches_what_is_public_once_and_sends_everything() -> None:
-    """Copies are shared, failures are not, and letters, which grow, are fetched each time."""
+def test_public_documents_are_fetched_once() -> None:
+    """Copies are shared, failures are not, and growing letters are fetched each time."""
 
     async def main() -> Counter[str]:
         home = Counted()
@@ -79,8 +79,8 @@ def test_a_household_fetches_what_is_public_once_and_sends_everything() -> None:
     }
 
 
-def test_a_failure_in_a_process_of_people_is_told_and_no_process_stays(tmp_path: Path) -> None:
-    """An errand of somebody unknown fails; it is told as if it were here, and the processes end."""
+def test_a_failure_in_a_process_of_people_is_raised_and_all_end(tmp_path: Path) -> None:
+    """A job for an unknown person fails here with the same error, and the processes end."""
     crowd = Spread(People, processes=2)
 
     async def main() -> None:
@@ -97,8 +97,8 @@ def test_a_failure_in_a_process_of_people_is_told_and_no_process_stays(tmp_path:
     assert not any(process.is_alive() for process in crowd.processes)
 
 
-def test_a_process_of_people_that_dies_ends_the_errand(tmp_path: Path) -> None:
-    """Nobody waits for somebody who is gone."""
+def test_a_process_of_people_that_dies_ends_the_job(tmp_path: Path) -> None:
+    """The error says to run the demo again."""
     crowd = Spread(People, processes=2)
 
     async def main() -> None:
@@ -116,7 +116,7 @@ def test_a_process_of_people_that_dies_ends_the_errand(tmp_path: Path) -> None:
 def test_a_long_command_says_what_it_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After a silence there is a line, also without a terminal; whoever speaks is left alone."""
+    """A line appears after a silence, even without a terminal, but not beside other output."""
     monkeypatch.setattr(output, "_SILENCE", 0.2)
     said = ""
     with output.at_work("people settle"):
@@ -134,7 +134,7 @@ def test_a_long_command_says_what_it_does(
 def test_a_demo_runs_in_memory_unless_told_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder named by the user counts; one that is not there or has no room is not used."""
+    """A folder named by the user is used; a missing or full memory disk is not."""
     for name in ("TMPDIR", "TEMP", "TMP"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(files, "_DEMO_BYTES", 1)

@@ -1,4 +1,4 @@
-"""The demo for real, at a small size: three processes, a crowd over HTTP, nothing left behind."""
+"""The demo at a small size: real processes, a crowd over HTTP, nothing left behind."""
 
 import json
 import os
@@ -22,7 +22,7 @@ PATIENCE = 600.0
 
 
 def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
-    """Start a demo as a user would, with a temporary folder and a mark of its own."""
+    """Start a demo as a user would, with a temporary folder and an identifying mark."""
     (folder / "tmp").mkdir()
     return subprocess.Popen(  # noqa: S603 - our own program
         [sys.executable, "-m", "coatcheck", "demo", *arguments],
@@ -43,7 +43,7 @@ def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 
 def left_behind(folder: Path) -> list[int]:
-    """Find every process that was started under this folder's mark, children's children too."""
+    """Find every process with this folder's mark, including descendants."""
     mark = f"COATCHECK_TEST_MARK={folder}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -60,7 +60,7 @@ def left_behind(folder: Path) -> list[int]:
 
 
 def assert_nothing_left(folder: Path) -> None:
-    """Neither process nor file; on a busy machine it may take a while until all have ended."""
+    """Check that no process or file is left; on a busy machine their end may take a while."""
     until = time.monotonic() + PATIENCE
     while left_behind(folder) and time.monotonic() < until:
         time.sleep(0.05)
@@ -84,7 +84,7 @@ def summary_of(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def wait_for_line(process: "subprocess.Popen[str]", words: str) -> None:
-    """Read what a demo says until it says this."""
+    """Read the output of a demo until this text."""
     assert process.stderr is not None
     said = []
     for line in process.stderr:
@@ -94,8 +94,8 @@ def wait_for_line(process: "subprocess.Popen[str]", words: str) -> None:
     raise AssertionError(f"the demo ended before it said {words!r}: {said}")
 
 
-def assert_everybody_was_answered(found: dict[str, Any], people: int, *groups: str) -> None:
-    """What each side counted is the same crowd, at no more than the ε that was asked for."""
+def assert_all_were_answered(found: dict[str, Any], people: int, *groups: str) -> None:
+    """Check that each side counted the same crowd, with at most the requested ε."""
     assert found["people"] == people
     assert [group["name"] for group in found["groups"]] == list(groups)
     assert sum(group["people"] for group in found["groups"]) == people
@@ -109,10 +109,10 @@ def assert_everybody_was_answered(found: dict[str, Any], people: int, *groups: s
 
 
 @pytest.mark.service
-def test_both_heroes_of_the_taxi_demo_say_the_same(tmp_path: Path) -> None:
+def test_both_heroes_of_the_taxi_demo_agree(tmp_path: Path) -> None:
     """Ada's driver is Bo, Bo's rider is Ada, their letters cross; nothing is left."""
     found = summary_of(tmp_path, "taxi", "--people", "60", "--epsilon", "2")
-    assert_everybody_was_answered(found, 60, "riders", "drivers")
+    assert_all_were_answered(found, 60, "riders", "drivers")
     ada, bo = found["heroes"]
     assert (ada["group"], bo["group"]) == ("riders", "drivers")
     assert ada["partners"] == [bo["address"]]
@@ -130,10 +130,10 @@ def test_both_heroes_of_the_taxi_demo_say_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.service
-def test_the_opening_demo_finds_who_is_near_and_the_trilaterator_nobody(tmp_path: Path) -> None:
-    """Everybody near is truly near; the app's Ada is found, coatcheck's is not; nothing is left."""
+def test_the_nearby_demo_defeats_the_trilaterator(tmp_path: Path) -> None:
+    """Listed people are truly near; the app's Ada is found, coatcheck's is not."""
     found = summary_of(tmp_path, "--people", "60", "--epsilon", "3")
-    assert_everybody_was_answered(found, 60, "members")
+    assert_all_were_answered(found, 60, "members")
     service = found["service"]
     assert service["settled"]["within"] > 0.9
     assert service["settled"]["mean_distance"] < service["private"]["mean_distance"]
@@ -151,7 +151,7 @@ def test_the_opening_demo_finds_who_is_near_and_the_trilaterator_nobody(tmp_path
     "words", [("taxi", "--candidates", "3"), ("friends", "--settle")], ids=["taxi", "friends"]
 )
 def test_candidates_settle_by_letter(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """Both sides of a pair say the same, and words come from partners; nothing is left."""
+    """Both sides of a pair agree, and words come from partners; nothing is left."""
     found = summary_of(tmp_path, *words, "--people", "24", "--epsilon", "4")
     service = found["service"]
     assert set(service) == {"private", "settled", "without_noise", "at_random"}
@@ -170,10 +170,10 @@ def test_candidates_settle_by_letter(tmp_path: Path, words: tuple[str, ...]) -> 
 
 
 @pytest.mark.world
-def test_friends_are_told_of_at_most_five_others(tmp_path: Path) -> None:
-    """Nobody is told of themselves, and no list is longer than the terms say."""
+def test_friends_get_at_most_five_others(tmp_path: Path) -> None:
+    """No list has its own person, and none is longer than the terms say."""
     found = summary_of(tmp_path, "friends", "--people", "40")
-    assert_everybody_was_answered(found, 40, "members")
+    assert_all_were_answered(found, 40, "members")
     for hero in found["heroes"]:
         assert len(hero["partners"]) <= 5
         assert hero["address"] not in hero["partners"]
@@ -187,7 +187,7 @@ def test_friends_are_told_of_at_most_five_others(tmp_path: Path) -> None:
 def test_learners_are_rewarded_and_keep_leaves_the_folder(tmp_path: Path) -> None:
     """Rewards come from a direction that only the server has; the kept folder is the owner's."""
     found = summary_of(tmp_path, "learning", "--people", "60", "--epsilon", "3", "--keep")
-    assert_everybody_was_answered(found, 60, "learners")
+    assert_all_were_answered(found, 60, "learners")
     taught = found["learning"]
     assert len(taught["accuracy"]) == len(taught["accuracy_without_noise"]) == 4
     assert all(-1 <= one <= 1 for one in taught["cosine_to_true_mean"])
@@ -205,10 +205,10 @@ def test_learners_are_rewarded_and_keep_leaves_the_folder(tmp_path: Path) -> Non
 
 
 @pytest.mark.service
-def test_people_find_out_where_they_stand(tmp_path: Path) -> None:
-    """Private, true and chance stand side by side; nobody is named, and nobody writes letters."""
+def test_people_learn_where_they_stand(tmp_path: Path) -> None:
+    """Private, true and chance figures stand side by side; no person is named or written to."""
     found = summary_of(tmp_path, "standing", "--people", "80", "--epsilon", "4")
-    assert_everybody_was_answered(found, 80, "people")
+    assert_all_were_answered(found, 80, "people")
     own, told, true, chance = found["standing"]["mean_error"].values()
     assert true == 0.0 < own < chance
     assert told < chance
@@ -222,7 +222,7 @@ def test_people_find_out_where_they_stand(tmp_path: Path) -> None:
 
 @pytest.mark.world
 def test_people_can_be_put_at_the_places_of_a_file(tmp_path: Path) -> None:
-    """A file with a column of sides gives the crowd, and its name of the groups."""
+    """A file with a column of sides gives the crowd, and its name those of the groups."""
     places = city.places(24, entropy=3)
     rows = "".join(
         f"{lat:.6f},{lon:.6f},{'guests' if row % 2 else 'cabs'}\n"
@@ -258,7 +258,7 @@ def test_people_can_be_put_at_the_places_of_a_file(tmp_path: Path) -> None:
 def test_an_interrupted_demo_leaves_no_process(
     tmp_path: Path, end: signal.Signals, moment: str, delay: float
 ) -> None:
-    """Whenever and however it is ended; only kill -9 cannot remove the folder."""
+    """This holds at any time and for any signal; only kill -9 leaves the folder."""
     # So many that it is not over before the signal comes.
     process = start(tmp_path, "taxi", "--people", "800")
     wait_for_line(process, moment)
@@ -274,8 +274,8 @@ def test_an_interrupted_demo_leaves_no_process(
 
 
 @pytest.mark.service
-def test_a_role_that_ends_is_told_in_a_sentence(tmp_path: Path) -> None:
-    """If a process dies the demo says which, with the last words of its log, and clears up."""
+def test_a_role_that_ends_is_reported(tmp_path: Path) -> None:
+    """The demo names the process, shows the last lines of its log, and cleans up."""
     process = start(tmp_path, "taxi", "--people", "800")
     wait_for_line(process, "people join")
     for pid in left_behind(tmp_path):
@@ -290,7 +290,7 @@ def test_a_role_that_ends_is_told_in_a_sentence(tmp_path: Path) -> None:
 
 
 def test_the_city_is_the_same_for_the_same_seed_and_inside_its_box() -> None:
-    """Clusters are denser than the box, nobody stands outside."""
+    """Clusters are denser than the box, and no place is outside."""
     places = city.places(3_000, entropy=5)
     assert np.array_equal(places, city.places(3_000, entropy=5))
     assert not np.array_equal(places, city.places(3_000, entropy=6))
@@ -315,7 +315,7 @@ def test_the_lesson_can_be_learned() -> None:
 
 
 @pytest.mark.world
-def test_a_scenario_asks_for_everybody() -> None:
+def test_a_scenario_has_people_in_every_group() -> None:
     """Every group of every scenario, and one of another size."""
     for name, people in (*((name, 30) for name in NAMES), ("taxi", 300)):
         scenario = make_scenario(name, people=people, epsilon=1.5)
@@ -324,7 +324,7 @@ def test_a_scenario_asks_for_everybody() -> None:
 
 
 def test_ada_is_where_many_are_near() -> None:
-    """The story is told of somebody who has an answer, and the attacker is elsewhere."""
+    """The story follows a person who has an answer, and the attacker is elsewhere."""
     for people in (60, 400):
         (rows,) = make_scenario("nearby", people=people, epsilon=1.0).values
         near = [int((misses(city.CITY, rows, one[None]) <= 1_000).sum()) for one in rows]

@@ -1,4 +1,4 @@
-"""The trilaterator finds everybody in an app that rounds distances, and in coatcheck nobody.
+"""The trilaterator finds each person in an app that rounds distances, and none in coatcheck.
 
 Rounds of coatcheck are made with the demo's own mechanism and task. Seeds are fixed.
 """
@@ -30,19 +30,19 @@ PEOPLE = 150
 
 @pytest.fixture(scope="module")
 def rounds() -> Rounds:
-    """A crowd that stays where it is; the trilaterator comes on top."""
+    """Provide a crowd that stays where it is; the trilaterator is one more person."""
     return Rounds(make_scenario("nearby", people=PEOPLE + 1, epsilon=1.0), people=PEOPLE)
 
 
 @pytest.fixture(scope="module")
 def attacker(rounds: Rounds) -> Trilaterator:
-    """Somebody who knows the city, but nobody in it."""
+    """Provide an attacker who knows the city but no person in it."""
     return Trilaterator(rounds, scaled(city.places(2_000, entropy=5), rounds.scale))
 
 
 @pytest.mark.parametrize("step", [100.0, 500.0, 2_000.0])
-def test_everybody_is_found_in_an_app_that_rounds(step: float) -> None:
-    """Within 10 m of their places, from anywhere, in a few hundred questions."""
+def test_all_people_are_found_in_an_app_that_rounds(step: float) -> None:
+    """Within 10 m of their places, from anywhere, in a few hundred requests."""
     rng = np.random.default_rng(3)
     places = rng.uniform(0, 8_000, size=(60, 2))
     app = RoundingApp(places, step)
@@ -53,14 +53,14 @@ def test_everybody_is_found_in_an_app_that_rounds(step: float) -> None:
         assert len(found.asked) < 500
 
 
-def test_an_app_that_tells_no_distance_is_not_trilaterated() -> None:
-    """The attack says so instead of guessing."""
+def test_an_app_without_distances_is_not_trilaterated() -> None:
+    """The attack reports this instead of guessing."""
     with pytest.raises(Refused, match="do not change"):
         trilaterate(lambda _: 0.0, start=(0.0, 0.0), step=500.0)
 
 
 def test_the_densest_disc_holds_more_than_any_disc_that_was_tried() -> None:
-    """And is reached by one: the bound is no larger than it must be."""
+    """One disc reaches it, so the bound is no larger than necessary."""
     rng = np.random.default_rng(4)
     places = rng.uniform(0, 1_000, size=(80, 2))
     tried = rng.uniform(0, 1_000, size=(20_000, 2))
@@ -71,7 +71,7 @@ def test_the_densest_disc_holds_more_than_any_disc_that_was_tried() -> None:
 
 
 def test_an_account_learns_of_at_most_a_list_and_truly_near_or_not(rounds: Rounds) -> None:
-    """Whoever counts as near is within the radius and a little more, by true places."""
+    """Each listed person is truly within the radius and a small margin."""
     claimed = scaled(city.places(6, entropy=9), rounds.scale)
     for place, seen in zip(claimed, rounds.join(claimed, seeded(1)), strict=True):
         assert seen.near == len(seen.named) <= seen.candidates <= 12
@@ -79,10 +79,10 @@ def test_an_account_learns_of_at_most_a_list_and_truly_near_or_not(rounds: Round
         assert (apart <= 1_300).all()
 
 
-def test_without_names_no_number_of_rounds_finds_anybody(
+def test_without_names_no_number_of_rounds_finds_a_person(
     rounds: Rounds, attacker: Trilaterator
 ) -> None:
-    """The best guess after 1, 4 and 12 rounds is right for no larger share than the bound."""
+    """The best guess after 1, 4 and 12 rounds succeeds for no larger share than the bound."""
     for count in (1, 4, 12):
         guess, seen = attacker.without_names(count=count, entropy=seeded(count))
         assert len(seen) == count
@@ -107,8 +107,8 @@ def test_by_name_the_trilaterator_stays_below_two_to_the_rounds(
 
 
 @pytest.mark.world
-def test_somebody_who_is_always_listed_and_named_is_found_in_the_end() -> None:
-    """The attack can win: where everybody is told of everybody, names and many rounds suffice."""
+def test_a_person_who_is_always_listed_and_named_is_found() -> None:
+    """The attack can win: with everyone in every answer, names and many rounds suffice."""
     scenario = make_scenario("nearby", people=13, epsilon=60.0)
     rounds = Rounds(scenario, people=12)
     attacker = Trilaterator(rounds, scaled(city.places(2_000, entropy=5), rounds.scale))
@@ -118,7 +118,7 @@ def test_somebody_who_is_always_listed_and_named_is_found_in_the_end() -> None:
 
 
 def test_the_story_has_both_sides_and_the_ledger_refuses() -> None:
-    """Ada is found by the app, not by coatcheck; her ledger stops where it says."""
+    """Ada is found by the app, not by coatcheck; her ledger refuses where it should."""
     told = trilateration(make_scenario("nearby", people=120, epsilon=1.0))
     assert told["app"]["error_m"] < 10
     here, ledger = told["coatcheck"], told["ledger"]

@@ -13,7 +13,7 @@ from coatcheck.demo.scenarios import (
 
 
 def test_a_wage_finds_its_place_among_deciles() -> None:
-    """At a decile the share is its tenth, between two it lies between, and ends are ends."""
+    """At a decile the share is its tenth, between two it lies between; the ends are 0 and 1."""
     deciles = [12.0, 14.0, 16.0, 18.0, 20.0, 22.0, 24.0, 26.0, 30.0]
     assert [round(share_among(wage, deciles), 9) for wage in deciles] == [
         tenth / 10 for tenth in range(1, 10)
@@ -27,7 +27,7 @@ def test_a_wage_finds_its_place_among_deciles() -> None:
 
 
 def test_true_numbers_are_exact_and_chance_is_a_third() -> None:
-    """Who is told the truth is not off; two people of a crowd are a third of it apart."""
+    """The true share has no error; two random people are on average a third apart."""
     values = wages(500, entropy=3)
     assert values.min() >= LOWEST_WAGE
     assert values.max() <= HIGHEST_WAGE
@@ -41,7 +41,7 @@ def test_true_numbers_are_exact_and_chance_is_a_third() -> None:
 
 
 def test_a_scenario_of_wages_is_planned_for_its_crowd() -> None:
-    """One number per person, one group, and everybody in it."""
+    """The plan has one number per person and one group with all people."""
     made = make_scenario("standing", people=60, epsilon=2.0)
     assert made.box is None
     assert [draft.minimum for draft in made.drafts] == [60]

@@ -1,4 +1,4 @@
-"""Values go onto the lattice and back; what does not belong is named, not moved."""
+"""Values map to the lattice and back; invalid values are named and not moved."""
 
 import math
 from fractions import Fraction
@@ -56,7 +56,7 @@ def test_a_box_gives_back_what_it_got_to_half_a_step(
     st.sampled_from([2, 8, 2**20]),
 )
 def test_no_point_of_a_ball_leaves_it(p: float, direction: list[float], steps: int) -> None:
-    """However a vector is rounded, its lattice point stays within the radius, in integers."""
+    """For any rounding of a vector, its lattice point stays within the radius, in integers."""
     ball = Ball(radius=0.3, p=p, dimension=len(direction), steps=steps)
     length = np.linalg.norm(direction, ord=p)
     value = np.array(direction) / (length or 1.0) * 0.3
@@ -66,7 +66,7 @@ def test_no_point_of_a_ball_leaves_it(p: float, direction: list[float], steps: i
 
 
 def test_clamping_is_only_done_when_asked() -> None:
-    """Outside is an error by default, the border with clamp, for boxes and balls."""
+    """Values outside are errors by default and clamped on request, for boxes and balls."""
     with pytest.raises(OutsideDomain, match=r"value 1, axis 0: 1\.5 is outside"):
         SQUARE.snap([(0, 0), (1.5, 0)])
     assert SQUARE.values(SQUARE.snap([(1.5, -7)], clamp=True)).tolist() == [[1, -1]]
@@ -88,7 +88,7 @@ def test_clamping_is_only_done_when_asked() -> None:
     ],
 )
 @pytest.mark.parametrize("clamp", [False, True])
-def test_what_is_no_value_is_named(values: Any, sentence: str, *, clamp: bool) -> None:
+def test_an_invalid_value_is_named(values: Any, sentence: str, *, clamp: bool) -> None:
     """NaN, infinities, wrong shapes and texts are refused with their place, clamp or not."""
     with pytest.raises(Misuse, match=sentence):
         SQUARE.snap(values, clamp=clamp)
@@ -96,12 +96,12 @@ def test_what_is_no_value_is_named(values: Any, sentence: str, *, clamp: bool) -
 
 @pytest.mark.parametrize("value", [(math.nan, 0.0), (0.0, 2.0), (0.0,)])
 def test_one_value_is_checked_like_many(value: tuple[float, ...]) -> None:
-    """The light path refuses what the bulk path refuses."""
+    """The path for one value refuses what the bulk path refuses."""
     with pytest.raises(Misuse):
         SQUARE.snap_one(value)
 
 
-def test_a_geographic_box_tells_errors_in_metres() -> None:
+def test_a_geographic_box_gives_errors_in_metres() -> None:
     """Half a degree of latitude is 55.6 km; of longitude less, by the cosine of the latitude."""
     assert CITY.unit == "m"
     assert CITY.scale[0] == pytest.approx(27_798.8, abs=1)
@@ -135,7 +135,7 @@ def test_a_product_keeps_its_fields_apart() -> None:
 
 
 def test_an_unknown_label_is_named() -> None:
-    """A label that does not exist is told with its place."""
+    """An unknown label is refused with its place."""
     with pytest.raises(OutsideDomain, match="value 1: 'walk' is not one of"):
         Categories(("a", "b")).snap(["a", "walk"])
     with pytest.raises(Misuse, match="a list of labels"):
@@ -188,6 +188,6 @@ def test_parameters_make_an_equal_domain(domain: Domain) -> None:
     ],
 )
 def test_domains_without_meaning_are_refused(make: Any) -> None:
-    """A domain that cannot be gets a sentence, not a surprise later."""
+    """An impossible domain is refused by its constructor."""
     with pytest.raises(Misuse):
         make()

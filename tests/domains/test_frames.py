@@ -1,4 +1,4 @@
-"""Tables of pandas, polars and GeoPandas go in, and names come out; notebooks show short tables."""
+"""Tables of pandas, polars and GeoPandas as input, names as output, short notebook output."""
 
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,14 @@ TABLES: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_places_are_found_by_the_names_of_columns(kind: str) -> None:
-    """Whatever the order of the columns: a swapped place would be a silent mistake."""
+    """Columns may have any order: a swapped place would be a silent error."""
     found = read_people(TABLES[kind], CITY)
     assert_array_equal(found.rows, PLACES)
     assert found.names == NAMES
 
 
 def test_points_in_another_projection_become_degrees() -> None:
-    """The table says how its numbers are meant."""
+    """The table states its projection."""
     web = TABLES["geopandas"].to_crs(3857)
     np.testing.assert_allclose(read_people(web, CITY).rows, PLACES, atol=1e-9)
     with pytest.raises(Misuse, match="set_crs"):
@@ -74,14 +74,14 @@ def test_series_and_plain_rows() -> None:
         (pd.DataFrame({"a": LAT}), Product({"b": Box((0,), (1,)), "c": Box((0, 0), (1, 1))})),
     ],
 )
-def test_columns_that_are_not_clear_get_a_sentence(table: Any, domain: Any) -> None:
-    """Nothing is guessed."""
+def test_ambiguous_columns_are_refused(table: Any, domain: Any) -> None:
+    """The library never guesses."""
     with pytest.raises(Misuse, match="select these columns"):
         read_people(table, domain)
 
 
 def test_names_come_out() -> None:
-    """Partners are told by the index of their table."""
+    """Partners are named by the index of their table."""
     groups = {"riders": Group(CITY, crowd=3), "drivers": Group(CITY, crowd=3)}
     task = LeastCostMatching(groups=("riders", "drivers"))
     plan = coatcheck.plan(groups, epsilon=8.0, delta=1e-6, task=task)
@@ -97,7 +97,7 @@ def test_names_come_out() -> None:
 
 
 def test_what_a_notebook_shows_is_short(tmp_path: Path) -> None:
-    """One line in a shell, a table in a notebook; what people wrote is escaped."""
+    """One line in a shell, a table in a notebook; texts of people are escaped."""
     plan = coatcheck.plan({"people": Group(CITY, crowd=500)}, epsilon=1.0, delta=1e-6)
     ledger = coatcheck.Ledger.open(tmp_path / "mine", epsilon=3.0)
     promise = plan["people"].best.guarantee

@@ -1,4 +1,4 @@
-"""Files of places: what is read, and that nothing wrong is read silently."""
+"""Files of places: accepted formats, and errors for all others."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def collection(*points: tuple[float, float], role: str = "rider") -> str:
 def test_csv_and_geojson_of_the_same_points_are_the_same_table(
     points: list[tuple[float, float]],
 ) -> None:
-    """What is written is read, latitude first whatever the file's own order."""
+    """Points round-trip, latitude first whatever the file's order."""
     text = "lon,name,lat\n" + "".join(f"{lon!r},someone,{lat!r}\n" for lat, lon in points)
     table = parse_csv(text, source="a.csv")
     other = parse_geojson(collection(*points), source="a.geojson")
@@ -102,7 +102,7 @@ def test_named_columns_are_degrees_only_by_name() -> None:
     ],
 )
 def test_a_bad_csv_is_refused_by_line_and_column(text: str, sentence: str) -> None:
-    """The sentence says where and what to do."""
+    """The error names the place and the remedy."""
     with pytest.raises(Misuse) as caught:
         parse_csv(text, source="a.csv")
     assert sentence in str(caught.value)
@@ -134,7 +134,7 @@ def test_a_bad_csv_is_refused_by_line_and_column(text: str, sentence: str) -> No
     ],
 )
 def test_a_bad_geojson_is_refused_by_feature(text: str, sentence: str) -> None:
-    """The sentence says which feature and what is wrong."""
+    """The error names the feature and the fault."""
     with pytest.raises(Misuse) as caught:
         parse_geojson(text, source="a.geojson")
     assert sentence in str(caught.value)
@@ -162,7 +162,7 @@ def test_a_group_that_is_missing_is_named() -> None:
 def test_a_file_of_another_kind_is_refused(
     tmp_path: Path, name: str, content: bytes, sentence: str
 ) -> None:
-    """By its name or by its bytes."""
+    """The file's name or its bytes show the other kind."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(Misuse, match=sentence):
         read_places(tmp_path / name)

@@ -1,4 +1,4 @@
-"""The pages run as they are printed: every Python block, every console session.
+"""The pages run as they are printed: every Python block and every console session.
 
 A ```python block runs in the page's own namespace; in a ```console block the lines after `$ `
 (and `> ` for what goes on) run in the page's own empty folder and must end with 0. A comment
@@ -34,7 +34,7 @@ PATIENCE = 600.0
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of a page that is to run, or why not."""
+    """A block of a page, with how to run it or why not."""
 
     kind: str
     text: str
@@ -62,7 +62,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def commands(text: str) -> list[str]:
-    """Return what a reader would type of a session."""
+    """Return the lines that a reader would type in a session."""
     typed: list[str] = []
     for line in text.splitlines():
         if line.startswith("$ "):
@@ -76,7 +76,7 @@ def commands(text: str) -> list[str]:
 
 @pytest.fixture
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Put `coatcheck` and the Python of these tests on the path, and nothing else new."""
+    """Put `coatcheck` and the Python of these tests on the path, and nothing else."""
     folder = tmp_path_factory.mktemp("bin")
     command = folder / "coatcheck"
     command.write_text(COMMAND.format(python=sys.executable), encoding="utf-8")
@@ -93,7 +93,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 class Console:
-    """A reader's shell in a folder; what a page leaves running ends with it."""
+    """A reader's shell in a folder; processes that a page leaves running end with it."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
@@ -101,7 +101,7 @@ class Console:
         self._sessions: list[int] = []
 
     def type(self, command: str) -> tuple[int, str]:
-        """Run a command and return its code and what it said."""
+        """Run a command and return its code and output."""
         with subprocess.Popen(  # noqa: S603 - our own page
             ["/bin/bash", "-euo", "pipefail", "-c", command],
             cwd=self._folder,
@@ -125,7 +125,7 @@ class Console:
             assert code == expected, f"{where}: {command}\nended with {code}\n{said}"
 
     def end(self) -> list[int]:
-        """End whatever the page left running; the sessions in which something was."""
+        """End what the page left running; return the sessions that had processes."""
         left = []
         for session in self._sessions:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -138,7 +138,7 @@ class Console:
 def test_every_block_of_a_page_runs(
     page: Path, tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One after another, in one namespace and one folder, as a reader would go."""
+    """Blocks run one after another, in one namespace and one folder, as for a reader."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": page.stem.replace("-", "_")}
     console = Console(tmp_path, environment)
@@ -189,7 +189,7 @@ $ docker compose up
 
 
 def test_a_block_that_fails_is_noticed(tmp_path: Path, environment: dict[str, str]) -> None:
-    """Wrong exit codes fail the page, in the middle of a session too."""
+    """Wrong exit codes fail the page, even in the middle of a session."""
     console = Console(tmp_path, environment)
     wrong = [
         Block("console", "$ coatcheck simulate\n", 1),
@@ -207,7 +207,7 @@ def test_a_block_that_fails_is_noticed(tmp_path: Path, environment: dict[str, st
 
 
 def test_every_link_of_a_page_leads_somewhere() -> None:
-    """A link to a file of the repository names one that is there, and a heading that it has."""
+    """A link to a file of the repository names an existing file and heading."""
     for page in PAGES:
         text = BLOCK.sub("", page.read_text(encoding="utf-8"))
         for name, heading in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", text):

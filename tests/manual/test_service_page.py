@@ -1,4 +1,4 @@
-"""The page that leads from nothing to a recurring round is followed, command by command."""
+"""The page that leads from nothing to a recurring round, run command by command."""
 
 import os
 import re
@@ -15,7 +15,7 @@ PATIENCE = 600.0
 
 
 def script(folder: Path) -> str:
-    """Write the page's commands as one script, on free ports and with a round that waits for all.
+    """Return the page's commands as one script, with free ports and a round that waits for all.
 
     A round per minute would be over between two people on a busy machine.
     """

@@ -1,4 +1,4 @@
-"""The comparison: the paper's 49 figures come out, and the best of ours is near the optimum."""
+"""The comparison: the paper's 49 figures are reproduced, and ours are near the optimum."""
 
 from dataclasses import replace
 from typing import Final
@@ -85,8 +85,8 @@ def test_other_domains_have_no_figures_of_the_paper(domain: Box | Ball) -> None:
     assert all(row.microseconds > 0 for row in found)
 
 
-def test_wrong_arguments_are_told() -> None:
-    """No samples, no budget and an impossible budget are misuse."""
+def test_wrong_arguments_are_misuse() -> None:
+    """No samples, no budget and an impossible budget are refused."""
     with pytest.raises(Misuse, match="`samples` must be"):
         compare(epsilons=[1.0], samples=0)
     with pytest.raises(Misuse, match="at least one epsilon"):

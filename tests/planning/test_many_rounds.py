@@ -1,4 +1,4 @@
-"""Plans for many rounds: what they keep, what they ask of people, and questions asked backwards."""
+"""Plans for repeated rounds: promises, demands on people, and solving for people or ε."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ LABELS = Categories(("a", "b", "c"))  # one mechanism only, so that a plan is qu
 
 @pytest.fixture(scope="module")
 def twelve_rounds() -> Recommendation:
-    """Plan twelve rounds in which everybody reports, once for all tests."""
+    """Plan twelve rounds in which all people report, once for all tests."""
     return plan({"all": Group(LABELS, 3_000)}, epsilon=1.0, delta=1e-6, rounds=12)["all"]
 
 
@@ -47,7 +47,7 @@ def test_all_rounds_together_keep_the_promise() -> None:
 def test_fewer_reports_per_round_allow_a_larger_local_epsilon(
     twelve_rounds: Recommendation,
 ) -> None:
-    """Coins among as many people, and secret samples, both earn more than reports in each round."""
+    """Participation coins and secret samples both allow more than reports in each round."""
     group = {"all": Group(LABELS, 3_000)}
     every = twelve_rounds
     coins = plan(group, epsilon=1.0, delta=1e-6, rounds=12, rate=0.25)["all"]
@@ -92,7 +92,7 @@ def test_products_and_labels_can_be_planned_for_many_rounds() -> None:
 
 
 def test_people_and_epsilon_for_an_error() -> None:
-    """The answer reaches the error, and a little less does not; both ways agree."""
+    """The result reaches the error, and slightly less does not; both ways agree."""
     asked = Promise(epsilon=1.0, delta=1e-6, crowd=2)
 
     def of(crowd: int) -> Promise:
@@ -113,7 +113,7 @@ def test_people_and_epsilon_for_an_error() -> None:
 
 @pytest.mark.world
 def test_epsilon_for_the_best_of_several_mechanisms() -> None:
-    """What the quick search finds is confirmed: the error is reached, and not much earlier."""
+    """The result of the quick search reaches the error, and little less does not."""
     asked = Promise(epsilon=1.0, delta=1e-6, crowd=4_300)
     epsilon = epsilon_for(0.1, asked, domain=LINE, goal="mean")
     errors = [
@@ -123,8 +123,8 @@ def test_epsilon_for_the_best_of_several_mechanisms() -> None:
     assert errors[0] <= 0.1 < errors[1]
 
 
-def test_an_error_out_of_reach_is_told() -> None:
-    """No crowd and no ε help against an error that is too small."""
+def test_an_error_out_of_reach_is_refused() -> None:
+    """No crowd and no ε reach an error that is too small."""
     tiny = Promise(epsilon=0.01, delta=1e-6, crowd=10)
     with pytest.raises(Misuse, match="no crowd"):
         people_for(1e-6, lambda crowd: replace(tiny, crowd=crowd), domain=LABELS, goal="mean")

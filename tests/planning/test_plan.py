@@ -1,4 +1,4 @@
-"""Plans: the gains of searching together, never worse than the paper, honest about fading."""
+"""Plans: the gain of joint search, never worse than the paper, with effects of lost people."""
 
 import json
 import math
@@ -43,7 +43,7 @@ def paper(row: dict[str, float], domain: Box) -> MinkowskiResponse:
 
 
 def picked(every: int) -> list[dict[str, float]]:
-    """Take some cells of the table."""
+    """Select some cells of the table."""
     return TABLE[::every]  # type: ignore[no-any-return]
 
 
@@ -104,7 +104,7 @@ def test_corruption_of_the_other_group_counts() -> None:
 
 
 def test_lists_of_neighbours_count_in_full() -> None:
-    """With capped lists, each corrupted person gives away as many as an answer carries."""
+    """With capped lists, each corrupted person exposes as many people as an answer names."""
     task = Neighbours(radius=0.2, limit=12)
     groups = {"people": Group(SQUARE, 2000, corrupted=10)}
     found = plan(groups, epsilon=1.0, delta=1e-6, goal="unbiased", task=task)
@@ -124,8 +124,8 @@ def test_a_plan_turns_into_terms() -> None:
     assert (group["corrupted"], group["delta"]) == (20, 1e-6)
 
 
-def test_fading_and_expected_crowd_are_told() -> None:
-    """ε rises as people are lost, falls as more come, and the paragraph says both."""
+def test_lost_and_expected_people_are_stated() -> None:
+    """ε rises as people are lost and falls as more come, and the text states both."""
     found = plan({"all": Group(SQUARE, 2000, 5000)}, epsilon=1.0, delta=1e-6, goal="unbiased")
     group = found["all"]
     assert list(group.fading.values()) == sorted(group.fading.values())
@@ -143,8 +143,8 @@ def test_fading_and_expected_crowd_are_told() -> None:
         assert word in told
 
 
-def test_saturation_is_warned_of() -> None:
-    """Next to saturation one percent of lost people costs much, and the plan says so."""
+def test_saturation_gives_a_warning() -> None:
+    """Near saturation one percent of lost people costs much, and the plan warns."""
     found = plan({"all": Group(SQUARE, 10_000)}, epsilon=3.0, delta=1e-6, goal="unbiased")
     assert any("saturation" in warning for warning in found["all"].warnings)
     calm = plan({"all": Group(SQUARE, 10_000)}, epsilon=0.5, delta=1e-6, goal="unbiased")
@@ -152,8 +152,8 @@ def test_saturation_is_warned_of() -> None:
 
 
 @pytest.mark.world
-def test_a_plan_that_tells_nothing_says_so() -> None:
-    """Where no report beats a constant answer, the plan is that answer, and costs nothing."""
+def test_a_plan_without_reports_says_so() -> None:
+    """Where no report beats a constant answer, the plan is that answer and costs nothing."""
     found = plan({"all": Group(SQUARE, 50)}, epsilon=0.05, delta=1e-6, goal="worst")["all"]
     assert not found.best.worth_a_report
     assert found.best.guarantee.epsilon == 0
@@ -186,8 +186,8 @@ def test_mistakes_get_a_sentence() -> None:
         found["some"]
 
 
-def test_a_choice_whose_errors_were_read_becomes_a_design() -> None:
-    """What a choice has computed on the way is no part of its design."""
+def test_a_choice_with_computed_errors_becomes_a_design() -> None:
+    """Cached results of a choice are no part of its design."""
     choice = choose(epsilon=2.0, domain=Box((-1.0,), (1.0,)))
     assert choice.errors is not None
     design = designed(Promise(epsilon=1.0, delta=1e-6, crowd=1000), choice)

@@ -1,4 +1,4 @@
-"""Tuning for the task beats tuning for the squared error, and says what it measured."""
+"""Tuning for a task beats tuning for the squared error, and states its measurements."""
 
 import math
 from itertools import pairwise
@@ -21,7 +21,7 @@ SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
 
 
 def check_ins(seed: int, count: int) -> Floats:
-    """A made-up crowd that is dense in a few places, as check-ins are."""
+    """A synthetic crowd that is dense in a few places, as check-ins are."""
     entropy = seeded(seed)
     centers = np.array([[-0.5, -0.4], [0.3, 0.5], [0.5, -0.2], [-0.1, 0.1]])
     spots = centers[entropy.below(len(centers), count)]
@@ -67,8 +67,8 @@ def test_the_best_comes_first_whichever_way_is_better(
     assert math.isnan(once[0].standard_error)
 
 
-def test_groups_may_have_candidates_of_their_own() -> None:
-    """A tuple has one candidate a group: here the workers report almost as they are."""
+def test_groups_may_have_separate_candidates() -> None:
+    """A tuple has one candidate per group: here the workers report almost without noise."""
     task, prior = LeastCostMatching(), [even_prior(SQUARE, count=64)] * 2
     few, many = (
         Candidate(randomizer=MinkowskiResponse(domain=SQUARE, epsilon=x, radius=0.1), how="project")
@@ -89,15 +89,15 @@ def test_candidates_are_exact_and_of_one_budget() -> None:
 
 
 def test_an_even_prior_fills_the_box() -> None:
-    """About as many places as asked, spread over the user's own units."""
+    """It has about the requested number of places, spread in the user's units."""
     places = even_prior(Box((0.0, 10.0), (5.0, 20.0)), count=100)
     assert len(places) == 100
     assert places.min(axis=0) == pytest.approx([0.25, 10.5])
     assert places.max(axis=0) == pytest.approx([4.75, 19.5])
 
 
-def test_what_cannot_be_tuned_is_told() -> None:
-    """A task without a score, a prior of the wrong groups, nothing to try."""
+def test_impossible_tuning_is_refused() -> None:
+    """A task without a score, a prior of the wrong groups, no candidates."""
     offered = spread(epsilon=4.0, domain=SQUARE)[:1]
     prior = [even_prior(SQUARE, count=9)]
     with pytest.raises(Misuse, match="score"):
@@ -109,8 +109,8 @@ def test_what_cannot_be_tuned_is_told() -> None:
 
 
 @pytest.mark.world
-def test_a_plan_for_a_task_keeps_its_word() -> None:
-    """What the plan says a round loses is what fresh crowds lose, within four standard errors.
+def test_a_tuned_plan_predicts_its_loss() -> None:
+    """Fresh crowds lose what the plan says a round loses, within four standard errors.
 
     By chance this fails about once in 10,000; `python -m bench tasks` tries twenty plans.
     """

@@ -1,4 +1,4 @@
-"""The reference of the public names: types from the code, what is raised, an example that runs."""
+"""The reference of the public names: types from the code, exceptions, a running example."""
 
 import inspect
 import re
@@ -13,7 +13,7 @@ NAMES = {name for names in vars(coatcheck)["_CONTENTS"].values() for name in nam
 
 
 def test_every_public_name_has_its_section() -> None:
-    """Autodoc gives types and arguments; the page adds what is raised, and an example."""
+    """Autodoc gives types and arguments; the page adds the exceptions and an example."""
     assert set(SECTIONS) == NAMES
     for name, section in SECTIONS.items():
         assert re.search(rf"^\.\. auto(class|function):: coatcheck\.{name}$", section, re.MULTILINE)
@@ -21,8 +21,8 @@ def test_every_public_name_has_its_section() -> None:
         assert "```python\n" in section, name
 
 
-def test_a_seed_is_given_in_one_way() -> None:
-    """Randomness comes in as `entropy`; `seeded` alone takes a seed by that name."""
+def test_a_seed_has_one_name() -> None:
+    """Randomness is passed as `entropy`; only `seeded` takes a `seed`."""
     for name in NAMES - {"seeded"}:
         thing = getattr(coatcheck, name)
         if inspect.isclass(thing) and issubclass(thing, Exception):

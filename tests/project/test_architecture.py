@@ -27,7 +27,7 @@ def modules(package: Path = PACKAGE) -> set[str]:
 
 
 def listed(page: str) -> dict[str, str]:
-    """Return what the tree of a page says of each path, in its order."""
+    """Return the description of each path in a page's tree, in order."""
     match = TREE.search(page)
     assert match is not None, "the page has no tree"
     folders, found = [""], {}
@@ -67,7 +67,7 @@ def _first_sentence(path: str) -> str:
 
 
 def test_every_module_has_a_line() -> None:
-    """A stranger finds each module in the tree, with what it does."""
+    """A reader finds each module in the tree, with its purpose."""
     told = listed(PAGE.read_text(encoding="utf-8"))
     missing = sorted(path for path in modules() if not told.get(path))
     assert not missing, (
@@ -76,7 +76,7 @@ def test_every_module_has_a_line() -> None:
 
 
 def test_no_line_names_a_module_that_is_gone() -> None:
-    """What was renamed or removed leaves the tree."""
+    """Renamed and removed modules leave the tree."""
     gone = sorted(set(listed(PAGE.read_text(encoding="utf-8"))) - modules())
     assert not gone, f"in the tree, but not in the package: {', '.join(gone)}"
 
@@ -91,7 +91,7 @@ def test_the_page_names_only_files_that_exist() -> None:
 
 
 def test_a_stale_tree_is_noticed_and_mended() -> None:
-    """A line too few and a line too many are both found, and put right."""
+    """A missing line and an extra line are both found and corrected."""
     page = PAGE.read_text(encoding="utf-8")
     stale = page.replace("  errors.py ", "  mistakes.py ")
     assert set(modules()) ^ set(listed(stale)) == {"errors.py", "mistakes.py"}

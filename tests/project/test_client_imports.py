@@ -1,4 +1,4 @@
-"""How much a person's client loads: few modules of ours, and SciPy for the accountant's tails only.
+"""The modules that a person's client loads: few of ours, and SciPy for the accountant only.
 
 A member of a group with a grid and one of a group with Minkowski caps examine terms, hand in and
 collect in processes of their own; the rest of the round runs here.
@@ -63,7 +63,7 @@ print(json.dumps([before, list(sys.modules)]))
 
 
 def modules(step: str, *words: str) -> tuple[set[str], set[str]]:
-    """Run a step in a process of its own; return what was loaded before it and after it."""
+    """Run a step in a separate process; return the modules loaded before and after it."""
     done = subprocess.run(  # noqa: S603 - the interpreter of this test
         [sys.executable, "-c", HEAD + step + TAIL, *words],
         capture_output=True,
@@ -87,7 +87,7 @@ def scipy(names: set[str]) -> set[str]:
 
 
 class Organizer:
-    """All of a round but the two people of this test."""
+    """All of a round except the two people of this test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -113,7 +113,7 @@ class Organizer:
         (folder / "trusted").write_text(json.dumps(trusted))
 
     def publish(self) -> None:
-        """Let everybody else join, and answer the round."""
+        """Let all other people join, and answer the round."""
         round_ = verify_signatures(self.signed)
         state = fresh_state(self.entropy, simulated=True)
         shuffler = Shuffler(round_, keys=self.roles.shufflers[0], state=state)

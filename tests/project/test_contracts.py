@@ -1,4 +1,4 @@
-"""The shape of the package: what imports what, where randomness comes from, how large files are."""
+"""The shape of the package: imports, the source of randomness, and file sizes."""
 
 import ast
 import re
@@ -51,7 +51,7 @@ def _contract(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", BORDERS)
 def test_every_package_is_in_the_contract(name: str) -> None:
-    """A new package or protocol module is in each contract unless its border is named above."""
+    """A new package or protocol module is in each contract unless its border is listed above."""
     listed = {one.removeprefix("coatcheck.") for one in _contract(name)["source_modules"]}
     folder = PACKAGE / "protocol"
     protocol = {_name(path).removeprefix("coatcheck.") for path in folder.rglob("[!_]*.py")}
@@ -144,20 +144,20 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 
 def test_no_file_is_too_long() -> None:
-    """No source file has more than 700 lines: by then it tells two stories."""
+    """No source file has more than 700 lines."""
     assert {path.name for path in FILES if len(path.read_text("utf-8").splitlines()) > 700} == set()
 
 
 @pytest.fixture(scope="module")
 def shared() -> Path:
-    """Something that the tests of this file share."""
+    """A fixture that the tests of this file share."""
     return ROOT
 
 
 def test_tests_that_share_a_fixture_stay_together(
     shared: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Several workers know a file's tests with one fixture as a group, so one of them makes it."""
+    """Several workers know a file's tests with one fixture as a group, so it is made once."""
     assert shared.is_dir()
     if getattr(request.config.option, "loadgroup", False):
         assert request.node.nodeid.endswith("@project/test_contracts.py")

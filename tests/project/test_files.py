@@ -1,4 +1,4 @@
-"""The files that strangers need: they can be read by the tools that read them, and agree."""
+"""Files for other tools: these can read them, and they agree with the project."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_the_citation_is_of_this_version() -> None:
-    """Whoever cites the file cites what they have."""
+    """Its version is that of the package."""
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert cited["version"] == PROJECT["version"] == coatcheck.__version__
     assert cited["license"] == PROJECT["license"]
@@ -21,7 +21,7 @@ def test_the_citation_is_of_this_version() -> None:
 
 
 def test_ci_runs_what_we_run_on_every_python() -> None:
-    """The workflow runs each stage of .ci/run, and the tests from the oldest Python we take."""
+    """The workflow runs each stage of .ci/run, and the tests from the oldest Python on."""
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     stages = set(workflow["jobs"]["once"]["strategy"]["matrix"]["stage"])
     for name, job in workflow["jobs"].items():
@@ -35,8 +35,8 @@ def test_ci_runs_what_we_run_on_every_python() -> None:
     assert f">={pythons[0]}" == PROJECT["requires-python"]
 
 
-def test_issue_forms_ask_something() -> None:
-    """Each form has a name, a description and a question, as GitHub demands."""
+def test_issue_forms_are_complete() -> None:
+    """Each form has a name, a description and a question, as GitHub requires."""
     for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
         form = yaml.safe_load(path.read_text())
         if path.stem == "config":

@@ -1,4 +1,4 @@
-"""The lock files hold what the project asks for, each package with its hashes."""
+"""The lock files satisfy the project's requirements, each package with its hashes."""
 
 import importlib.util
 import re
@@ -32,7 +32,7 @@ def locked(name: str) -> dict[str, str]:
 
 
 def wanted(extras: tuple[str, ...]) -> list[Requirement]:
-    """List what the project asks for with these extras."""
+    """List the project's requirements with these extras."""
     listed = [Requirement(one) for one in PROJECT["dependencies"]]
     for extra in extras:
         for one in map(Requirement, PROJECT["optional-dependencies"][extra]):
@@ -51,7 +51,7 @@ def test_the_lock_fits_the_project(name: str) -> None:
 
 
 def test_the_image_is_built_by_what_pyproject_names() -> None:
-    """The wheel is made by the one backend of the project."""
+    """The wheel is built by the project's one build backend."""
     system = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]
     (backend,) = map(Requirement, system["requires"])
     assert backend.specifier.contains(locked("build")[backend.name])
@@ -79,10 +79,10 @@ def _audit() -> Any:
         ),
     ],
 )
-def test_a_known_weakness_fails_and_silence_does_not(
+def test_only_a_known_weakness_fails(
     packages: list[dict[str, Any]], *, fine: bool, said: str
 ) -> None:
-    """Only what pip-audit knows to be weak is a failure."""
+    """A package fails only if pip-audit reports a weakness."""
     lines, good = _audit().report("x.lock", {"dependencies": packages})
     assert good is fine
     assert said in "\n".join(lines)
@@ -91,7 +91,7 @@ def test_a_known_weakness_fails_and_silence_does_not(
 def test_without_an_answer_the_audit_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A program that fails without a word about packages is told as that."""
+    """An audit that fails without naming packages is reported as such."""
     module = _audit()
     monkeypatch.setattr(module.sys, "argv", ["audit", str(tmp_path / "no.lock")])
     assert module.main() == 0

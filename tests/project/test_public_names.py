@@ -1,4 +1,4 @@
-"""The public names: complete, typed, quick to load, and all that other folders import.
+"""The public names: complete, typed, quick to load, and the only ones other folders import.
 
 `python tests/project/test_public_names.py` writes docs/reference/private-names.txt anew.
 """
@@ -39,7 +39,7 @@ def imported(code: str) -> Iterator[tuple[str, str]]:
 
 
 def codes(folder: str, *, pages: bool = False) -> Iterator[str]:
-    """Yield the code of a folder: of its pages and notebooks, and unless `pages` of its files."""
+    """Yield the code of a folder: its pages and notebooks, and with `pages` off its files."""
     front = [ROOT / "README.md"] if folder == "docs" else []
     for path in [*front, *(ROOT / folder).rglob("*")]:
         if path.parent.name == "tests":  # a test may look inside
@@ -56,7 +56,7 @@ def codes(folder: str, *, pages: bool = False) -> Iterator[str]:
 
 
 def beyond(folder: str, *, pages: bool = False) -> set[tuple[str, str]]:
-    """Return what a folder imports besides the table of contents and the wholly public modules."""
+    """Return a folder's imports outside the table of contents and the fully public modules."""
     modules: dict[str, str] = vars(coatcheck)["_MODULES"]
     public = {(f"coatcheck.{module}", name) for name, module in modules.items()}
     public |= {("coatcheck", name) for name in NAMES}
@@ -73,7 +73,7 @@ def further() -> set[tuple[str, str]]:
 
 
 def inside() -> str:
-    """Return the list of private names, as docs/reference/private-names.txt should have it."""
+    """Return the list of private names for docs/reference/private-names.txt."""
     lines = []
     for folder in ("docs", "examples", "study", "bench"):
         modules: dict[str, list[str]] = {}
@@ -106,7 +106,7 @@ def test_type_checkers_and_the_interpreter_see_one_table() -> None:
 
 
 def test_the_reference_lists_every_further_name_that_its_pages_use() -> None:
-    """Each name of the table can be imported, and some page shows it; programs are no library."""
+    """Each name of the table can be imported, and a page shows it; programs are no library."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Flower's own
         for module, name in further():
@@ -124,13 +124,13 @@ def test_the_reference_lists_every_further_name_that_its_pages_use() -> None:
 
 
 def test_other_folders_import_public_names_or_those_of_one_list() -> None:
-    """A rename inside the package shows who else has to follow."""
+    """Renames inside the package show which folders must follow."""
     hint = "write the list anew: python tests/project/test_public_names.py"
     assert PRIVATE.read_text(encoding="utf-8") == inside(), hint
 
 
-def test_the_list_is_short_and_its_names_tell_what_they_are() -> None:
-    """About thirty names; verbs that could mean anything stay in their modules."""
+def test_the_list_is_short_and_its_names_are_specific() -> None:
+    """About thirty names; ambiguous verbs stay in their modules."""
     assert len(NAMES) <= 34
     assert not {"read", "write", "view", "system"} & set(NAMES)
 

@@ -1,4 +1,4 @@
-"""The bill of materials names exactly what the lock files name, and is the same every time."""
+"""The bill of materials names exactly the locked packages, and is reproducible."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def written(*locks: str | Path) -> str:
 
 
 def test_the_bill_names_every_locked_package() -> None:
-    """Each with its version and all its hashes, and none that is not locked."""
+    """Each has its version and all its hashes, and no other package is named."""
     bill = json.loads(written(*LOCKS))
     text = "".join((ROOT / lock).read_text(encoding="utf-8") for lock in LOCKS)
     pinned = set(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", text, re.MULTILINE))
@@ -40,7 +40,7 @@ def test_the_bill_names_every_locked_package() -> None:
 
 
 def test_the_same_locks_make_the_same_bill(tmp_path: Path) -> None:
-    """And another version makes another one."""
+    """Another version makes another bill."""
     assert written(*LOCKS) == written(*LOCKS)
     other = tmp_path / "other.lock"
     text = (ROOT / LOCKS[1]).read_text(encoding="utf-8")
@@ -57,5 +57,5 @@ def test_the_makefile_has_the_command() -> None:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_no_package_is_without_a_hash(lock: str) -> None:
-    """What has no hash could be anything."""
+    """Every component lists its hashes."""
     assert all(one["hashes"] for one in json.loads(written(lock))["components"])

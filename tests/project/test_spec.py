@@ -22,7 +22,7 @@ CITATION = re.compile(r"\bS\d+\.\d+\b")
 
 
 def table(section: str, columns: int) -> list[list[str]]:
-    """Return the rows of the first table with so many columns in a section."""
+    """Return the rows of a section's first table with this many columns."""
     body = SPEC.split(f"\n## {section}", 1)[1].split("\n## ", 1)[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -95,7 +95,7 @@ def test_cited_rules_exist() -> None:
 
 
 def transitions_table(moves: Transitions[Any]) -> str:
-    """Write a role's table of transitions as SPEC has it."""
+    """Return a role's table of transitions as in SPEC."""
     rows = [f"| {phase.value} | {move} | {after.value} |" for phase, move, after in moves]
     return "\n".join(["| phase | transition | next phase |", "|---|---|---|", *rows])
 
@@ -118,7 +118,7 @@ def test_the_transitions_are_the_codes(role: str) -> None:
 
 @pytest.mark.parametrize("role", TRANSITIONS)
 def test_every_phase_can_be_reached_and_left(role: str) -> None:
-    """Each phase is the first or follows a transition; only final phases have no way out."""
+    """Each phase is the first or follows a transition; only final phases have none after them."""
     table = TRANSITIONS[role]
     phases = [*cast("Any", table.phases)]
     reached = {after for _, _, after in table} | {phases[0]}

@@ -1,4 +1,4 @@
-"""Services that tests start from a warm process are what `Cluster` starts without it."""
+"""Services from the warm process behave like those that `Cluster` starts without it."""
 
 import os
 import signal
@@ -18,12 +18,12 @@ ROLE = "board"
 
 
 def parent(pid: int) -> int:
-    """Read whose child a process is."""
+    """Return a process's parent."""
     return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
 
 
-def test_a_service_is_a_child_with_a_session_of_its_own(tmp_path: Path) -> None:
-    """Its number, its end and its environment are those of a process that was started here."""
+def test_a_service_is_a_child_with_its_own_session(tmp_path: Path) -> None:
+    """Its id, its end and its environment are those of a directly started process."""
     cluster = Cluster(tmp_path, extra=QUICK)
     (tmp_path / "faults").mkdir()
     try:
@@ -45,8 +45,8 @@ def test_a_service_is_a_child_with_a_session_of_its_own(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_wrong_start_has_a_code_and_a_sentence(tmp_path: Path) -> None:
-    """What ends at once is told as ever."""
+def test_a_wrong_start_has_a_code_and_an_error(tmp_path: Path) -> None:
+    """A process that ends at once is reported as usual."""
     cluster = Cluster(tmp_path, extra=QUICK)
     (tmp_path / f"{ROLE}.toml").write_text("[board]\n", encoding="utf-8")
     cluster.start(ROLE, wait=False)

@@ -181,7 +181,7 @@ def test_parameters_give_an_equal_object() -> None:
         assert type(made)(domain=domain, **plain) == made
 
 
-def test_wrong_arguments_are_told() -> None:
+def test_wrong_arguments_are_misuse() -> None:
     """A budget of nothing, a domain without vectors and an unknown reading are misuse."""
     for make in ALL:
         with pytest.raises(Misuse, match="above 0"):

@@ -15,8 +15,8 @@ from support.tiers import some_slow
 SQUARE = Box((-1, -1), (1, 1))
 VALUES = seeded(1).uniforms(2 * 100_000).reshape(-1, 2) * 2 - 1
 
-# Mean l2 error of the best ε-LDP mechanism by linear programming on a 17 x 17 grid
-# (research/randomizers.md 2a, 2b); at 8 and 10 the figures that the issue asks for.
+# Mean l2 error of the best ε-LDP mechanism by linear programming on a 17 x 17 grid; at 8 and 10
+# the figures that choose has to reach.
 LP_MEAN = {0.5: 0.751, 1: 0.713, 2: 0.594, 3: 0.474, 5: 0.271}
 BEST_MEAN = {8: 0.108, 10: 0.057}
 LP_WORST = {1: 1.214, 2: 0.884, 3: 0.628, 5: 0.315}
@@ -91,7 +91,7 @@ def test_searched_radii_beat_their_neighbors() -> None:
             assert getattr(other, error)(power=power) >= getattr(best, error)(power=power)
 
 
-def test_errors_are_told_in_the_users_units() -> None:
+def test_errors_are_in_the_users_units() -> None:
     """A square ten times as wide has ten times the error; degrees become metres."""
     wide = Box((-10, -10), (10, 10))
     small = choose(epsilon=3.0, domain=SQUARE).error
@@ -104,8 +104,8 @@ def test_errors_are_told_in_the_users_units() -> None:
 def test_gradients_in_an_l1_ball_have_the_papers_error() -> None:
     """Six coordinates, l1 radius 0.1, unbiased, least MSE on the sphere: 0.115 at ε 4.11.
 
-    And 0.063, 0.0927, 0.0544 at 6.09, 4.75, 6.7 (research/tasks.md 1.4; the paper has 0.093 and
-    0.055 for the last two). A gradient's norm is small, so x = 0 is where it is measured.
+    And 0.063, 0.0927, 0.0544 at 6.09, 4.75, 6.7 (the paper has 0.093 and 0.055 for the last two). A
+    gradient's norm is small, so x = 0 is where it is measured.
     """
     ball = Ball(radius=0.1, p=1, dimension=6)
     for epsilon, expected in ((4.11, 0.115), (6.09, 0.063), (4.75, 0.0927), (6.7, 0.0544)):
@@ -116,7 +116,7 @@ def test_gradients_in_an_l1_ball_have_the_papers_error() -> None:
 
 
 def test_a_product_gets_one_mechanism_a_field() -> None:
-    """Location and preference share a budget, and the report says both."""
+    """Location and preference share a budget, and the report contains both."""
     profile = Product(
         {"place": SQUARE, "ride": Categories(("shared", "alone"))},
         shares={"place": 0.75, "ride": 0.25},
@@ -133,7 +133,7 @@ def test_a_product_gets_one_mechanism_a_field() -> None:
 
 
 def test_goals_and_domains_without_meaning_are_refused() -> None:
-    """A wrong goal, and a product where one number cannot tell the error, get a sentence."""
+    """A wrong goal, and a product whose error is no single number, are refused."""
     with pytest.raises(Misuse, match="a goal is one of"):
         choose(epsilon=1.0, domain=SQUARE, goal="best")  # type: ignore[arg-type]
     with pytest.raises(Misuse, match="different units"):

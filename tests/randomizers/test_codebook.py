@@ -116,8 +116,8 @@ def test_draws_follow_the_masses() -> None:
     ],
     ids=str,
 )
-def test_codebooks_from_strangers(change: dict[str, Any], words: str) -> None:
-    """What is no codebook is refused with a sentence, before anything is computed from it."""
+def test_invalid_codebooks_are_refused(change: dict[str, Any], words: str) -> None:
+    """An invalid codebook is refused before anything is computed from it."""
     plain = json.loads(json.dumps(CodebookResponse(domain=TINY, epsilon=1.0, points=SOME).params()))
     assert from_params(plain).params() == plain
     with pytest.raises(Misuse, match=words):
@@ -189,7 +189,7 @@ def test_placing_keeps_to_a_size_and_says_what_it_needs() -> None:
     ids=["line", "box", "ball"],
 )
 def test_the_worst_error_is_not_below_the_truth(domain: Box | Ball) -> None:
-    """No place of a fine grid has a larger mean error than the worst one that is told."""
+    """No place of a fine grid has a larger mean error than the stated worst error."""
     d, half = domain.dimension, domain.steps // 2
     draw = np.random.default_rng(4).integers(-(half // 2), half // 2 + 1, (7, d))
     points = tuple(sorted(tuple(row) for row in draw.tolist()))

@@ -50,8 +50,8 @@ def test_a_coin_says_what_it_is() -> None:
     assert COIN.low.tolist() == [0, 0]
 
 
-def test_people_speak_by_chance_and_are_read_as_if_there_were_no_coin() -> None:
-    """The share who speak is the rate (five standard errors); their mean is unbiased as before."""
+def test_reports_follow_the_coin_and_decode_without_bias() -> None:
+    """The share of reports is the rate (five standard errors); their mean is unbiased as before."""
     values = gradients(20_000)
     reports = COIN.randomize(values, seeded(3))
     who, said = spoken_reports(COIN, reports)
@@ -79,8 +79,8 @@ def test_people_speak_by_chance_and_are_read_as_if_there_were_no_coin() -> None:
         ({"part": Laplace(domain=BALL, epsilon=1.0)}, "draws floats"),
     ],
 )
-def test_a_coin_that_is_none_is_told(change: dict[str, Any], sentence: str) -> None:
-    """Rates that are no chance, and parts that cannot stand behind a coin."""
+def test_an_invalid_coin_is_refused(change: dict[str, Any], sentence: str) -> None:
+    """Rates that are no chance, and mechanisms that cannot follow a coin."""
     with pytest.raises(Misuse, match=sentence):
         CoinResponse(**{"part": SPHERE, "rate": 0.3, **change})
 
@@ -94,7 +94,7 @@ def test_a_coin_stands_before_the_whole_report() -> None:
 
 
 def test_a_round_with_coins_from_plan_to_answer() -> None:
-    """The plan drafts it; all hide each other, the mean is of those who spoke, all are answered."""
+    """The plan drafts it; all hide each other, the mean is of the reports, all are answered."""
     people = 120
     made = plan({"people": Group(BALL, people)}, epsilon=4.0, delta=1e-4, goal="unbiased", rate=0.5)
     assert isinstance(made["people"].randomizer, CoinResponse)
@@ -114,7 +114,7 @@ def test_a_round_with_coins_from_plan_to_answer() -> None:
     assert told["mechanism"] == "coin of rate 0.5 before sphere"
 
 
-def test_nobody_speaks_and_everybody_is_answered() -> None:
+def test_without_any_report_all_are_answered() -> None:
     """With a small rate (a chance of 0.995, the seed fixed) the mean is zero, not a failure."""
     group = GroupPlan(
         name="people", randomizer=CoinResponse(part=SPHERE, rate=0.001), minimum=5, delta=1e-6
@@ -125,8 +125,8 @@ def test_nobody_speaks_and_everybody_is_answered() -> None:
     assert not any(outcome.answers[0][0].shared)
 
 
-def test_answers_that_name_people_need_everybody_to_speak() -> None:
-    """No draft with a coin for a matching; and a client refuses terms that say so all the same."""
+def test_answers_that_name_people_need_all_to_report() -> None:
+    """A matching is not drafted with a coin, and a client refuses such terms."""
     square = Box((-1, -1), (1, 1))
     coin = CoinResponse(part=GridResponse(domain=square, epsilon=1.0, cells=(3, 3)), rate=0.5)
     plans = [GroupPlan(name=n, randomizer=coin, minimum=9, delta=1e-3) for n in ("riders", "cars")]

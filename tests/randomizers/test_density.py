@@ -126,8 +126,8 @@ def test_an_estimator_of_the_batch(made: Randomizer, how: Decode) -> None:
 
 
 @every
-def test_too_few_are_told(made: Randomizer) -> None:
-    """A batch that is too small to learn from says so; an empty one gives an empty answer."""
+def test_too_few_reports_are_an_error(made: Randomizer) -> None:
+    """A batch that is too small is an error; an empty one gives an empty answer."""
     values = even(made.domain, 20)  # type: ignore[arg-type]
     small = decode_batch(made, made.randomize(values, seeded(7)))
     assert not small.learned
@@ -173,7 +173,7 @@ def test_the_channel_is_the_law(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["square, bounded", "cube, bounded", "line, minkowski"])
 def test_forward_and_backward_are_the_matrix(name: str) -> None:
-    """What is computed axis by axis is what the whole matrix gives."""
+    """The computation axis by axis equals that with the whole matrix."""
     made = MADE[name]
     channel = channel_of(made, cells_for(made))
     assert channel is not None
@@ -239,7 +239,7 @@ def test_offered_where_cells_are_fine_enough(domain: Domain, *, offered: bool) -
 
 
 def test_impossible_reports_are_refused() -> None:
-    """A report beyond the range of the mechanism is a sentence, not a wrong estimate."""
+    """A report beyond the range of the mechanism is an error and never a wrong estimate."""
     made = MADE["square, bounded"]
     with pytest.raises(Misuse, match="some reports are impossible"):
         made.estimate(np.array([[2**40, 0], [0, 0]]), "learned")

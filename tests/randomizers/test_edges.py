@@ -119,7 +119,7 @@ def test_an_inset_is_a_share_below_one() -> None:
 
 
 def test_a_cap_that_is_never_chosen_has_no_unbiased_estimate() -> None:
-    """Where counting rounds the coin's heads to 0, a report says nothing, and that is told."""
+    """Where rounding leaves the coin no heads, a report says nothing, and the error says so."""
     silent = MinkowskiResponse(
         domain=Box((-1,) * 6, (1,) * 6, steps=2**24), epsilon=1e-3, radius=1e-9
     )
@@ -224,7 +224,7 @@ def test_the_median_is_that_of_where_the_value_can_have_been(kind: Any, reach: i
 
 
 def test_a_cap_as_large_as_the_domain_says_nothing() -> None:
-    """Bounded response of radius 1 answers everybody alike, and predicts that error."""
+    """Bounded response of radius 1 reports the same for all values, and predicts that error."""
     for domain in (LINE, DISC):
         made = BoundedResponse(domain=domain, epsilon=3.0, radius=1.0)
         assert made.total_variation == 0

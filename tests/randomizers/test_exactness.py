@@ -59,7 +59,7 @@ def label(randomizer: Randomizer) -> str:
 
 
 def is_quick(randomizer: Randomizer) -> bool:
-    """Say whether `make test` counts it: a small and a large cap in each class of domains."""
+    """Return whether `make test` runs it: a small and a large cap in each class of domains."""
     shape = (randomizer.epsilon, getattr(randomizer, "radius", None))
     return randomizer.name not in {"minkowski", "bounded"} or shape in {(0.3, 1.6), (4.0, 0.3)}
 
@@ -87,7 +87,7 @@ def reports_of(randomizer: Randomizer) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("randomizer", CASES, ids=label)
 def test_masses_sum_to_one_and_differ_by_at_most_e_to_epsilon(randomizer: Randomizer) -> None:
-    """The whole probability table, in fractions: nothing is lost and nobody stands out."""
+    """The whole table of probabilities, in fractions, loses no mass."""
     inputs = inputs_of(randomizer)
     limit = exp_below(randomizer.epsilon) if randomizer.name != "fieldwise" else exp_below(0.5) ** 2
     totals = dict.fromkeys(inputs, Fraction(0))
@@ -143,7 +143,7 @@ def test_density_and_total_variation_are_those_of_the_table(randomizer: Randomiz
 
 @pytest.mark.parametrize("randomizer", CASES, ids=label)
 def test_the_law_bounds_the_caps_of_the_table(randomizer: Randomizer) -> None:
-    """What the accountant is told is never smaller than the counted caps, nor the kernel larger."""
+    """The stated law never has smaller caps or a larger kernel than the counted ones."""
     law = randomizer.law
     if not isinstance(law, TwoLevel) or law.epsilon == 0:
         return

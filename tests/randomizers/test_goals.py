@@ -71,7 +71,7 @@ def test_half_of_all_people() -> None:
 
 
 def test_the_answer_without_reports_wins_where_noise_is_worse() -> None:
-    """It is a codebook of one point: it costs nothing, says nothing, and is told in words."""
+    """A codebook of one point costs nothing, reveals nothing, and the text says so."""
     best = choose(epsilon=1.0, domain=Ball(radius=2.0, p=2, dimension=6), goal="worst", exact=True)
     assert not best.worth_a_report
     assert best.error == best.report_free == pytest.approx(2.0)
@@ -85,7 +85,7 @@ def test_the_answer_without_reports_wins_where_noise_is_worse() -> None:
     assert not wide.worth_a_report
 
 
-def test_words_say_for_whom() -> None:
+def test_the_text_says_for_which_people() -> None:
     """The mean and the percentiles are of people spread evenly; the worst is of one value."""
     mean = choose(epsilon=3.0, domain=SQUARE)
     assert "for people spread evenly over the domain; 90 % of them are within" in mean.words
@@ -133,8 +133,8 @@ def test_close_points_are_drawn_as_their_masses_say() -> None:
 
 
 @pytest.mark.parametrize("closest", [0, 7, 8, True, 1.5, "2"])
-def test_close_points_are_some_of_all(closest: object) -> None:
-    """None, all, more than there are and no whole number get a sentence."""
+def test_the_number_of_close_points_is_checked(closest: object) -> None:
+    """None, all, more than there are and no whole number are refused."""
     with pytest.raises(Misuse, match="`closest` must be a whole number from 1 to 6"):
         replace(CLOSE, closest=closest)  # type: ignore[arg-type]
 
@@ -148,7 +148,7 @@ def test_unbiased_errors_on_a_line(epsilon: float, limit: float) -> None:
 
 @pytest.mark.parametrize(("epsilon", "radius"), [(0.5, 1.0), (3.0, 0.5), (2.0, 0.2), (1.0, 0.37)])
 def test_stairs_are_unbiased_and_predicted(epsilon: float, radius: float) -> None:
-    """Every mean is the value itself, and the errors, summed report by report, are as told."""
+    """Every mean is the value itself, and the errors, summed report by report, are as stated."""
     line = Box((-1.0,), (1.0,), steps=4_000)
     made = MinkowskiResponse(domain=line, epsilon=epsilon, radius=radius, decode="unbiased")
     reports = np.arange(made.low[0], made.high[0] + 1)[:, None]

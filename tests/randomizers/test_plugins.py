@@ -36,7 +36,7 @@ class Halves(GridResponse):
 
 
 class Loud(Halves):
-    """As halves, but it tells the truth more often than it says."""
+    """Like halves, but it reports the truth more often than it states."""
 
     name = "loud"
 
@@ -93,7 +93,7 @@ def test_without_the_package_terms_that_name_it_are_refused() -> None:
 
 @pytest.mark.parametrize("value", ["no.such.module:Thing", "math:pi", "pathlib:Path"])
 def test_a_broken_entry_point_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that declares nothing usable gets a sentence with its entry point."""
+    """A package that declares nothing usable gets an error with its entry point."""
     entry = EntryPoint("broken", value, randomizers.ENTRY_POINTS)
     monkeypatch.setattr(randomizers, "entry_points", lambda group: [entry])  # noqa: ARG005 - as it is called
     randomizers.installed.cache_clear()
@@ -102,8 +102,8 @@ def test_a_broken_entry_point_is_named(value: str, monkeypatch: pytest.MonkeyPat
     randomizers.installed.cache_clear()
 
 
-def test_a_right_mechanism_passes_and_wrong_ones_are_found_out() -> None:
-    """Draws that say too much and a law that says too little each fail the test for it."""
+def test_a_right_mechanism_passes_and_wrong_ones_fail() -> None:
+    """Draws that reveal too much and a law that states too little each fail their test."""
     assert not [what for _, what in testing.checks(Halves) if what]
     made = Loud.fitted(domain=testing.SMALL[0], epsilon=1.5, goal="mean")
     assert "do not follow their masses" in testing.wrong(testing.draws, made)

@@ -45,8 +45,8 @@ def test_it_is_bayes_rule_in_fractions(randomizer: Randomizer) -> None:
         assert mean == pytest.approx(by_hand(randomizer, tuple(report)), abs=1e-12)
 
 
-def test_a_prior_of_ones_own_reads_as_the_shared_one() -> None:
-    """(n, m, d) with the same places for everybody is (m, d), however the work is cut."""
+def test_separate_priors_decode_as_a_shared_one() -> None:
+    """(n, m, d) with the same places for all is (m, d), however the work is cut."""
     made = tuned(MinkowskiResponse, domain=Box((-1, -1), (1, 1)), epsilon=3.0)
     reports = made.randomize(np.zeros((5_000, 2)), seeded(1))
     own = np.broadcast_to(PLACES, (5_000, *PLACES.shape))
@@ -57,8 +57,8 @@ def test_a_prior_of_ones_own_reads_as_the_shared_one() -> None:
     assert posterior_mean(made, reports[:0], prior=PLACES).shape == (0, 2)
 
 
-def test_what_makes_no_sense_is_refused() -> None:
-    """Shapes, categories, places outside and reports that cannot be are told apart."""
+def test_invalid_input_is_refused() -> None:
+    """Shapes, categories, places outside and impossible reports get different errors."""
     made = MinkowskiResponse(domain=TINY, epsilon=1.0, radius=0.5)
     reports = made.randomize(PLACES, seeded(1))
     for prior in (PLACES[:, :1], PLACES[:0], PLACES[None], PLACES[0]):

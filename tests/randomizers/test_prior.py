@@ -90,7 +90,7 @@ def test_learned_from_earlier_rounds() -> None:
 
 
 def test_the_even_prior_changes_nothing() -> None:
-    """Somebody who knows nothing chooses and reads as without a prior."""
+    """An uninformed person chooses and decodes as without a prior."""
     even = Prior.even(SQUARE)
     assert choose(epsilon=3.0, domain=SQUARE, prior=even) == choose(epsilon=3.0, domain=SQUARE)
     cells = Cells.of(SQUARE, most=100)
@@ -125,7 +125,7 @@ def test_labels() -> None:
     ],
 )
 def test_bad_points(points: Any, told: str) -> None:
-    """Too few places, no numbers and no finite numbers each get a sentence."""
+    """Too few places, no numbers and no finite numbers are errors."""
     with pytest.raises(Misuse, match=told):
         Prior.from_points(points)
 
@@ -160,7 +160,7 @@ def test_bad_grids() -> None:
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, told: str) -> None:
-    """A bad row is told with its line and column, and nothing of the file is used."""
+    """The error names line and column, and nothing of the file is used."""
     path = tmp_path / "prior.csv"
     path.write_text(text)
     with pytest.raises(Misuse, match=told):
@@ -182,7 +182,7 @@ def test_a_prior_of_another_city() -> None:
 
 
 def test_one_place_inside_the_domain_is_too_few() -> None:
-    """A prior that knows the domain by one place only gives no codebook."""
+    """A prior with a single place inside the domain gives no codebook."""
     prior = Prior.from_points([(0.5, 0.5), (10.0, 10.0)])
     with pytest.raises(Misuse, match="at least two different public places"):
         choose(epsilon=1.0, domain=SQUARE, prior=prior)
@@ -238,8 +238,8 @@ def test_choosing_for_a_prior(epsilon: float) -> None:
     [SQUARE, Box((0.0,), (4.0,)), Ball(radius=1.0, p=2, dimension=2), Categories(("a", "b", "c"))],
 )
 @pytest.mark.parametrize("goal", some_slow(["mean", "squared", "median", "worst"], every=3))
-def test_the_report_free_answer_is_told(domain: Any, goal: Any) -> None:
-    """Every choice knows what no report would give, and says when it is not worth one."""
+def test_the_report_free_answer_is_shown(domain: Any, goal: Any) -> None:
+    """Every choice states the error without reports, and says when a report is not worth it."""
     best = choose(epsilon=1.0, domain=domain, goal=goal)
     assert best.report_free == pytest.approx(report_free(domain, goal=goal))
     assert ("do not ask" in best.words) == (not best.worth_a_report)

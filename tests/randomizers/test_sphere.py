@@ -68,7 +68,7 @@ def test_draws_follow_the_masses() -> None:
 
 
 def turned_by_hand(vector: list[int], *, seed: int, turn: int) -> list[int]:
-    """Turn a vector as SPEC says, one coordinate after the other."""
+    """Turn a vector as in SPEC, one coordinate after the other."""
     drawn = public(f"coatcheck sphere turn {seed} {turn}", start=0, stop=4 + len(vector))
     move = int.from_bytes(drawn[:4], "little") % len(vector)
     moved = [vector[(j + move) % len(vector)] for j in range(len(vector))]
@@ -76,7 +76,7 @@ def turned_by_hand(vector: list[int], *, seed: int, turn: int) -> list[int]:
 
 
 def test_nearness_is_decided_in_integers() -> None:
-    """The nearest codewords are those that Python's integers find, ties by index."""
+    """The nearest codewords are those that Python's integers give, ties by index."""
     for width, half in ((3, 4), (66, 1 << 19), (1001, 1 << 23)):
         codebook = Codewords(7, width, 40, 4, half)
         ball = Ball(radius=1.0, p=2, dimension=width - 1, steps=2 * half)
@@ -172,7 +172,7 @@ def test_a_crowd_of_one_value_is_read_as_well_as_its_size_says(value: str) -> No
 
 
 def test_five_thousand_dimensions() -> None:
-    """A report of a large gradient; beyond 5,000 dimensions there is a sentence."""
+    """A report of a large gradient; more than 5,000 dimensions are refused."""
     ball = Ball(radius=1.0, p=2, dimension=5_000)
     made = SphereResponse(domain=ball, epsilon=8.0)
     reports = made.randomize(sphere(5_000, 3), seeded(1))
@@ -195,8 +195,8 @@ def test_five_thousand_dimensions() -> None:
         ({"turns": 0}, "not complete"),
     ],
 )
-def test_parameters_from_strangers(change: dict[str, Any], words: str) -> None:
-    """What makes no mechanism is refused before any codeword is derived."""
+def test_invalid_parameters_are_refused(change: dict[str, Any], words: str) -> None:
+    """They are refused before any codeword is derived."""
     plain = SphereResponse(domain=DISC, epsilon=1.0, size=16, closest=2, turns=4).params()
     assert from_params(plain).params() == plain
     with pytest.raises(Misuse, match=words):

@@ -1,4 +1,4 @@
-"""Whole rounds through the real objects: everyone gets their own answer, and letters arrive."""
+"""Whole rounds through the real objects: all get their own answers, and letters arrive."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ MATCHING = from_params({"name": "least-cost-matching"})
 
 
 def run(*sizes: int, task: Task, **more: Any) -> Outcome:
-    """Run a round of people who are scattered over the unit square."""
+    """Run a round of people scattered over the unit square."""
     names = ("riders", "drivers")[: len(sizes)]
     spare = 0 if more.get("shufflers", 1) == 1 else 19  # s(0) at 1e-6, a thousandth of δ
     plans = [draft(name, minimum=size - spare) for name, size in zip(names, sizes, strict=True)]
@@ -45,7 +45,7 @@ def matched() -> Outcome:
     return run(300, 300, task=MATCHING, entropy=3)
 
 
-def test_everyone_is_matched_to_someone_who_is_matched_back(matched: Outcome) -> None:
+def test_every_match_is_mutual(matched: Outcome) -> None:
     """Six hundred answers agree with each other: they are their owners' own."""
     assert [tally.kept for tally in matched.tallies] == [300, 300]
     riders, drivers = matched.partners(0), matched.partners(1)
@@ -56,7 +56,7 @@ def test_everyone_is_matched_to_someone_who_is_matched_back(matched: Outcome) ->
 
 
 def test_a_ticket_opens_no_other_entry(matched: Outcome) -> None:
-    """Each ticket tries the next three entries of its group: none opens, none is taken for it."""
+    """Each ticket tries the next three entries of its group: none opens."""
     for group, tickets in enumerate(matched.tickets):
         entries = matched.bulletin.entries[group]
         bound = binding(Purpose.ANSWER, digest=matched.round.digest, group=group)
@@ -111,7 +111,7 @@ def test_the_batch_forgets_arrival(matched: Outcome) -> None:
 
 
 def test_estimates_are_those_of_the_own_value() -> None:
-    """With hardly any noise the echo is one's own value: nobody's answers are swapped."""
+    """With hardly any noise the echo is the person's own value: no answers are swapped."""
     calm = type(SQUARE)(domain=SQUARE.domain, epsilon=30.0, radius=0.001)
     plans = [
         GroupPlan(name=name, randomizer=calm, minimum=30, delta=1e-3, decode="raw")
@@ -142,7 +142,7 @@ def test_fields_and_labels_reach_the_task_as_numbers() -> None:
 
 
 def test_a_plan_becomes_a_round_that_keeps_its_promise() -> None:
-    """Plan, simulate: each person's own arithmetic finds what was planned, or better."""
+    """Each person's own computation finds the planned promise, or a better one."""
     square = SQUARE.domain
     asked = {name: Group(square, crowd=400, corrupted=5) for name in MATCHING.groups}
     found = plan(asked, epsilon=1.0, delta=1e-5, task=MATCHING)
@@ -168,7 +168,7 @@ def test_a_seed_repeats_a_round_up_to_its_seals() -> None:
 @pytest.mark.parametrize(
     ("suite", "shufflers"), [("x25519", 3), ("mlkem768-x25519", 1), ("mlkem768-x25519", 2)]
 )
-def test_cascades_and_the_hybrid_suite_answer_everyone(suite: str, shufflers: int) -> None:
+def test_cascades_and_the_hybrid_suite_answer_all(suite: str, shufflers: int) -> None:
     """More shufflers and larger keys change sizes, not answers."""
     outcome = run(24, 21, task=MATCHING, suite=suite, shufflers=shufflers, entropy=2)
     assert sum(len(partners) for partners in outcome.partners(0)) == 21
@@ -186,7 +186,7 @@ def test_cascades_and_the_hybrid_suite_answer_everyone(suite: str, shufflers: in
     ids=lambda task: task.name,
 )
 def test_partners_can_be_written_to(task: Task) -> None:
-    """Whoever is told of somebody can write to them, whatever the task."""
+    """Any person named in an answer can be written to, whatever the task."""
     outcome = run(*(25,) * len(task.groups), task=task, entropy=4)
     told = 0
     for ticket, answer in zip(outcome.tickets[0], outcome.answers[0], strict=True):
@@ -202,7 +202,7 @@ def test_partners_can_be_written_to(task: Task) -> None:
 
 
 def test_views_show_what_each_role_sees() -> None:
-    """An onlooker sees addresses, the server reports, corrupted people link their own rows."""
+    """An onlooker sees addresses, the server reports, and corrupted people their own rows."""
     outcome = run(15, 15, task=MATCHING, entropy=6)
     onlooker, server = view(outcome, "onlooker"), view(outcome, "server")
     assert onlooker.reports == ()
@@ -218,13 +218,13 @@ def test_views_show_what_each_role_sees() -> None:
 
 
 def test_the_whole_bulletin_decodes_to_what_was_published(matched: Outcome) -> None:
-    """Writing and reading a bulletin of 2,000 entries gives it back."""
+    """A bulletin of 2,000 entries round-trips."""
     again = Bulletin.decode(matched.bulletin.encode(), matched.round)
     assert again.entries == matched.bulletin.entries
 
 
-def test_what_does_not_fit_the_plan_is_misuse() -> None:
-    """Values of other groups, too few of them, or nothing to compute are told before any work."""
+def test_input_that_does_not_fit_the_plan_is_misuse() -> None:
+    """Values of other groups, too few of them, or none at all are refused before any work."""
     plans = [draft(name) for name in Echo().groups]
     with pytest.raises(Misuse, match="`task` is missing"):
         simulate(plans, places(2, 2))

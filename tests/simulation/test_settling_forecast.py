@@ -1,4 +1,4 @@
-"""What a plan says of settling: it is what settling gives, on crowds that the plan never saw."""
+"""The settling forecast of a plan, against settling on crowds that the plan never saw."""
 
 import json
 from dataclasses import replace
@@ -37,13 +37,13 @@ def planned(corrupted: int = 0) -> Plan:
 
 @cache
 def found() -> dict[tuple[int, tuple[int, ...]], Forecast]:
-    """Return what the plan says, by candidates and asks."""
+    """Return the plan's figures, by candidates and asks."""
     return {(one.candidates, one.asks): one for one in forecast_settling(planned(), TASK, rounds=5)}
 
 
 @pytest.mark.parametrize("asks", [(1,), (2,), (3, 2), (1, 1)])
 def test_the_short_way_settles_as_people_do(asks: tuple[int, ...]) -> None:
-    """Step by step, arrays pair whom the state machines of honest people pair."""
+    """Step by step, the arrays pair the same people as the state machines of honest people."""
     draws = np.random.default_rng(sum(asks))
     for people in range(3, 23):
         ours, theirs = draws.integers(0, 10**6, (people, 2)), draws.integers(0, 10**6, (30, 2))
@@ -91,14 +91,14 @@ def test_corrupted_people_make_candidates_cost_something() -> None:
     assert five < few
 
 
-def test_what_cannot_settle_is_told() -> None:
-    """A task without candidates has no candidates to settle."""
+def test_a_task_without_candidates_is_refused() -> None:
+    """Without candidates there is nothing to settle."""
     with pytest.raises(Misuse, match="no candidates to settle"):
         forecast_settling(planned(), replace(TASK, candidates=1))
 
 
 def test_the_command_prints_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`coatcheck plan` has the same figures in its text and its JSON."""
+    """`coatcheck plan` prints the same figures as text and as JSON."""
     remember(monkeypatch, "make_plan")
     words = ["plan", "--epsilon", "2", "--group", "riders:60", "--group", "drivers:80"]
     words += ["--task", "least-cost-matching", "--task-params", '{"candidates": 4}']

@@ -1,4 +1,4 @@
-"""Every built-in task through the whole protocol: everyone gets their own answer."""
+"""Every built-in task through the whole protocol: each person gets their own answer."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def played(task: Task) -> tuple[Outcome, list[np.ndarray] | None]:
 
 
 def estimates_of_people(outcome: Outcome) -> list[np.ndarray]:
-    """What the server estimated for each person, in the order of people: a simulation can know."""
+    """Return the server's estimate of each person, which only a simulation knows."""
     seen = view(outcome, "server")
     found = []
     for group, (reports, addresses) in enumerate(zip(seen.reports, seen.addresses, strict=True)):
@@ -71,8 +71,8 @@ def estimates_of_people(outcome: Outcome) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_everyone_gets_what_the_task_says_of_their_own_report(task: Task) -> None:
-    """Computed on reports in the order of people, the answers are those that tickets opened."""
+def test_each_ticket_opens_the_tasks_answer_to_its_report(task: Task) -> None:
+    """Answers computed on the reports in the people's order are those that tickets opened."""
     outcome, notes = played(task)
     told = answer(task, estimates_of_people(outcome), notes=notes)
     for group, expected in enumerate(told):
@@ -88,7 +88,7 @@ def test_everyone_gets_what_the_task_says_of_their_own_report(task: Task) -> Non
 
 
 def test_neighbours_can_be_written_to() -> None:
-    """The nearest neighbour that an answer names gets the letter, and nobody else can read it."""
+    """The nearest neighbour in an answer gets the letter, and no other person can read it."""
     outcome, _ = played(Neighbours(radius=2.0, limit=3))
     me, mine = outcome.tickets[0][0], outcome.answers[0][0]
     (_, friend), *_ = outcome.partners(0)[0]
@@ -125,8 +125,8 @@ def test_a_plan_for_the_task_serves_it_better_under_the_same_promise() -> None:
     assert best["people"].decode == best["people"].best.how
 
 
-def test_a_plan_for_a_task_says_what_it_lacks(tmp_path: Path) -> None:
-    """No task, no prior on a ball, labels instead of places, or a curve that nobody computed."""
+def test_a_plan_for_a_task_names_missing_input(tmp_path: Path) -> None:
+    """No task, no prior on a ball, labels instead of places, or a curve that is not computed."""
     task = Neighbours(radius=0.2)
     crowd = {"people": Group(SQUARE, crowd=500)}
     prior = [even_prior(SQUARE, count=25)]

@@ -35,7 +35,7 @@ def evening() -> Trial:
 
 
 def test_the_promise_is_at_most_what_was_asked_for(evening: Trial) -> None:
-    """Both groups get their ε from their own crowd."""
+    """Both groups get the ε of their own crowd."""
     for guarantee in evening.outcome.guarantees:
         assert 0.5 < guarantee.epsilon <= 2.0
         assert guarantee.delta == 1e-4
@@ -51,7 +51,7 @@ def test_distances_are_metres() -> None:
 
 
 def test_the_service_is_that_of_the_answers(evening: Trial) -> None:
-    """Everyone on the smaller side is matched; noise costs distance but beats no plan at all."""
+    """All on the smaller side are matched; noise costs distance but beats having no plan."""
     told = [partners for partners in evening.outcome.partners(0) if partners]
     assert evening.service.private.served == evening.service.private.pairs == len(told) == 80
     apart = [
@@ -86,7 +86,7 @@ def test_helpers_of_the_server_cost_local_budget() -> None:
 
 
 def test_places_outside_a_stated_box_are_refused_or_clamped() -> None:
-    """A place is never moved unless that was asked for."""
+    """A place is moved only on request."""
     box = box_around({"riders": city(30, seed=1)[:5]}, degrees=True)
     task = make_task("least-cost-matching", names=tuple(GROUPS), box=box)
     with pytest.raises(OutsideDomain, match="widen the box"):
@@ -96,7 +96,7 @@ def test_places_outside_a_stated_box_are_refused_or_clamped() -> None:
 
 
 def test_one_person_is_no_crowd() -> None:
-    """The sentence says so."""
+    """The error says so."""
     groups = {"riders": GROUPS["riders"], "drivers": GROUPS["drivers"][:1]}
     task = make_task("least-cost-matching", names=tuple(groups), box=BOX)
     with pytest.raises(Misuse, match="at least 2 people"):
@@ -133,7 +133,7 @@ def test_the_command_prints_one_document(tmp_path: Path, evening: Trial) -> None
 
 @pytest.mark.world
 def test_candidates_settle_in_the_simulation(tmp_path: Path) -> None:
-    """Settling brings partners nearer, everybody has at most one, and the table shows it."""
+    """Settling brings partners nearer, no person has two, and the table shows it."""
     arguments = ["simulate", *_files(tmp_path), "--epsilon", "2", "--seed", "5"]
     asked = [*arguments, "--candidates", "5", "--settle"]
     result = CliRunner().invoke(main, [*asked, "--json"])
@@ -150,7 +150,7 @@ def test_candidates_settle_in_the_simulation(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_a_stamp_tables_and_the_promise(tmp_path: Path) -> None:
-    """What a person reads first is that it was a simulation."""
+    """The output begins by saying that it was a simulation."""
     riders, drivers = _files(tmp_path)
     arguments = ["simulate", f"People={riders}", f"taxis={drivers}", "--epsilon", "2"]
     result = CliRunner().invoke(
@@ -170,8 +170,8 @@ def test_the_command_prints_a_stamp_tables_and_the_promise(tmp_path: Path) -> No
         assert words in result.stdout
 
 
-def test_a_crowd_that_does_not_help_is_told(tmp_path: Path) -> None:
-    """Three people and three drivers hide hardly anybody, and the output says so."""
+def test_a_crowd_that_does_not_help_is_reported(tmp_path: Path) -> None:
+    """Three riders and three drivers hide hardly anyone, and the output says so."""
     for name in ("riders", "drivers"):
         rows = "".join(f"{lat},{lon}\n" for lat, lon in GROUPS[name][:3])
         (tmp_path / f"{name}.csv").write_text(f"lat,lon\n{rows}", encoding="utf-8")

@@ -1,7 +1,7 @@
 """Honest people and cheats in a model of a round: their uploads, and the sets that model it.
 
 Every honest report is recognizable: the task echoes the estimate, so an answer is its owner's or
-it is not. Rules here are moves of `test_world`, which has the roles and what must hold.
+it is not. Rules here are moves of `test_random_moves`, which has the roles and what must hold.
 """
 
 from collections.abc import Callable

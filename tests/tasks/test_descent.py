@@ -1,4 +1,4 @@
-"""Clipping and descent: wrong gradients get a sentence, and a failed round leaves the model."""
+"""Clipping and descent: wrong gradients are refused, and a failed round changes no model."""
 
 import numpy as np
 import pytest
@@ -29,8 +29,8 @@ def test_a_gradient_is_shortened_and_never_lengthened() -> None:
         ([[1.0, 2.0], [1.0]], "a list of numbers"),
     ],
 )
-def test_a_wrong_gradient_is_told(gradient: object, sentence: str) -> None:
-    """Before anything is randomized."""
+def test_a_wrong_gradient_is_refused(gradient: object, sentence: str) -> None:
+    """The error comes before anything is randomized."""
     with pytest.raises(Misuse, match=sentence):
         clipped(gradient, dimension=2, clip=1.0)
     for clip in (0.0, -1.0, np.nan, np.inf):

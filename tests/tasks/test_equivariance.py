@@ -1,4 +1,4 @@
-"""The checker catches what is wrong, tells it in words, and lets ties pass."""
+"""The checker detects faulty tasks, describes the fault, and allows ties."""
 
 import json
 from collections.abc import Sequence
@@ -49,8 +49,8 @@ def test_the_three_wrong_tasks_are_caught(task: Task, smallest: list[int]) -> No
         (TellsTooMuch(), "stated 0"),
     ],
 )
-def test_other_faults_are_told_by_their_name(task: Task, told: str) -> None:
-    """A task that damages, forgets, fails or tells too much is refuted with that reason."""
+def test_other_faults_are_named(task: Task, told: str) -> None:
+    """A task that damages, forgets, fails or reveals too much is refuted with that reason."""
     verdict = check_equivariance(task)
     assert told in verdict.reason
 
@@ -78,7 +78,7 @@ def test_equal_reports_may_swap_their_answers() -> None:
 
 
 def test_a_user_may_draw_the_reports() -> None:
-    """Tasks with units of their own are checked on reports of their own."""
+    """Tasks in other units are checked on suitable reports."""
     seen: list[Floats] = []
 
     def metres(entropy: Entropy, sizes: Sequence[int]) -> list[Floats]:
@@ -92,7 +92,7 @@ def test_a_user_may_draw_the_reports() -> None:
         check_equivariance(Numbers(), trials=0)
 
 
-def test_check_task_speaks_on_the_command_line() -> None:
+def test_check_task_on_the_command_line() -> None:
     """Exit code 0 and a sentence for a right task, 1 and the counterexample for a wrong one."""
     runner = CliRunner()
     right = runner.invoke(main, ["check-task", "neighbours", "--trials", "30"])
@@ -110,7 +110,7 @@ def test_check_task_speaks_on_the_command_line() -> None:
 
 
 def test_counterexamples_are_honest() -> None:
-    """Running the counterexample by hand shows the fault: nothing was lost while shrinking."""
+    """The shrunken counterexample still shows the fault."""
     smallest = check_equivariance(FirstCome()).counterexample
     assert smallest is not None
     users, workers = smallest.estimates

@@ -1,4 +1,4 @@
-"""Answers move with their reports, and the server's door keeps a task to its word."""
+"""Answers follow their reports, and the server enforces what a task states."""
 
 from collections.abc import Sequence
 
@@ -44,14 +44,14 @@ def test_canonical_order_makes_positions_mean_content(order: list[int]) -> None:
     assert np.array_equal(told.data[:, 0], places[order][:, 0])
 
 
-def test_a_task_that_tells_of_more_than_it_states_is_refused() -> None:
-    """The accountant's number binds: nothing is answered beyond it."""
+def test_a_task_that_exposes_more_than_it_states_is_refused() -> None:
+    """The accountant's number binds: no answer exceeds it."""
     with pytest.raises(Refused, match="stated 0"):
         answer(TellsTooMuch(), [PEOPLE])
 
 
 def test_reports_that_no_task_can_take_are_misuse() -> None:
-    """Wrong number of groups, wrong shape and numbers that are none are told apart."""
+    """Wrong number of groups, wrong shape and values that are no numbers get different errors."""
     for estimates, told in [
         ([PEOPLE, PEOPLE], "1 groups"),
         ([PEOPLE[:, 0]], "shape"),
@@ -78,7 +78,7 @@ def test_notes_belong_to_reports() -> None:
         answer(Numbers(), [PEOPLE], notes=[np.zeros((2, 4), np.uint8)])
 
 
-def test_answers_to_nobody_that_exists_are_misuse() -> None:
+def test_references_to_missing_reports_are_misuse() -> None:
     """A reference out of range never reaches the step that looks up addresses."""
 
     class Beyond(Numbers):

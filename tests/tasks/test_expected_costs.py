@@ -102,7 +102,7 @@ def test_candidates_can_be_chosen_by_expected_costs() -> None:
 
 
 def test_what_has_no_density_is_refused() -> None:
-    """Categories have no distances, and a cost that is none is told."""
+    """Categories have no distances, and an invalid cost is an error."""
     labels = GridResponse(domain=Categories(("a", "b", "c")), epsilon=1.0)
     with pytest.raises(Refused, match="no decoder that learns where people are"):
         belief(labels, np.zeros((3, 1), dtype=np.int64))

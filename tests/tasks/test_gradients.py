@@ -1,4 +1,4 @@
-"""Gradients at a person's own door: a wrong one gets a sentence, and nothing is paid or sent."""
+"""Gradients at the client: a wrong one is refused, and nothing is paid or sent."""
 
 import math
 from pathlib import Path
@@ -51,10 +51,10 @@ def invited(planned: Plan) -> Invitation:
         ([0.2] * PARAMETERS, OutsideDomain, "above the radius 0.5; shorten it"),
     ],
 )
-def test_a_wrong_gradient_is_told_before_anything_is_paid(
+def test_a_wrong_gradient_is_refused_before_anything_is_paid(
     planned: Plan, gradient: list[float], kind: type[Error], sentence: str, tmp_path: Path
 ) -> None:
-    """NaN and another size are refused always; one that is too long is shortened if asked."""
+    """NaN and another size are refused always; one that is too long is clipped on request."""
     ledger = Ledger.open(tmp_path / "ledger", epsilon=20.0, delta=0.01)
     with pytest.raises(kind, match=sentence):
         invited(planned).join(gradient, ledger=ledger, entropy=seeded(2))
@@ -68,7 +68,7 @@ def test_a_wrong_gradient_is_told_before_anything_is_paid(
 
 
 def test_a_round_below_its_minimum_leaves_the_model_as_it_was(planned: Plan) -> None:
-    """There is no mean to follow; the same round with everybody moves it."""
+    """There is no mean to follow; the same round with enough people moves it."""
     model = Descent(step=1.0, rounds=2).start(np.zeros(PARAMETERS))
     few = np.full((PEOPLE // 2, PARAMETERS), 0.1)
     with pytest.raises(Refused, match="15 of the 30 people it needs"):

@@ -1,4 +1,4 @@
-"""Groups: everybody in one of the size, near the best there is."""
+"""Groups: all people in groups of the stated size, near the optimum."""
 
 from itertools import combinations
 
@@ -30,7 +30,7 @@ def points(seed: int, count: int, side: int = 0) -> Floats:
 def test_groups_are_disjoint_and_full(
     seed: int, people: int, size: int, side: int, scale: float
 ) -> None:
-    """As many full groups as fit, nobody in two, and the cost is not below the bound."""
+    """As many full groups as fit, no person in two, and the cost is not below the bound."""
     places = points(seed, people, side) * scale
     teams = group_up(places, size)
     assert teams.shape == (people // size, size)
@@ -41,7 +41,7 @@ def test_groups_are_disjoint_and_full(
 
 
 def test_members_name_each_other() -> None:
-    """Everybody of a group is told all others of it."""
+    """Each member's answer names all others of the group."""
     (told,) = answer(Groups(size=3), [points(1, 32)])
     assert isinstance(told, References)
     assert sorted(np.unique(told.counts()).tolist()) == [0, 2]
@@ -78,7 +78,7 @@ def _best(apart: Floats, people: tuple[int, ...], size: int) -> float:
 
 
 def test_large_crowds_keep_their_bound() -> None:
-    """Groups of four among 3,000: the mean distance is below 1.8 times what nobody can beat."""
+    """Groups of four among 3,000: the mean distance is below 1.8 times the lower bound."""
     task, places = Groups(size=4), points(9, 3000)
     cost, bound = task.bounds([places], answer(task, [places]))
     assert bound < cost < 1.8 * bound

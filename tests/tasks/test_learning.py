@@ -170,7 +170,7 @@ def test_whole_gradients_need_no_notes() -> None:
     assert task.mean(gradients) == pytest.approx([0.0, 0.25, 0.0])
 
 
-def test_what_is_missing_is_told() -> None:
+def test_missing_input_is_refused() -> None:
     """No direction, no notes, notes of another size, reports of another width."""
     sampled = Learning(dimension=4, sampled=2)
     values, notes = np.ones((3, 2)), np.zeros((3, 8), np.uint8)
@@ -201,7 +201,7 @@ def test_the_closed_form_says_when_gradients_cancel() -> None:
 
 
 def test_rewards_come_with_the_spread_of_all() -> None:
-    """The error bar is the deviation of everybody's rewards; one person alone has none."""
+    """The error bar is the deviation of all rewards; one person alone has none."""
     gradients = seeded(4).uniforms(60).reshape(20, 3) - 0.2
     (told,) = Learning(dimension=3).judged_by(np.ones(3))([gradients])
     assert isinstance(told, Values)
@@ -225,8 +225,8 @@ def test_progress_is_each_one_s_own_part() -> None:
         Learning(dimension=1, game="poker")  # type: ignore[arg-type]
 
 
-def test_without_rewards_only_the_mean_is_told() -> None:
-    """And the server needs no direction; without both there is nothing to answer."""
+def test_without_rewards_only_the_mean_is_answered() -> None:
+    """The server then needs no direction; without both there is nothing to answer."""
     gradients = seeded(6).uniforms(40).reshape(20, 2)
     (told,) = Learning(dimension=2, rewards=False, share_mean=True)([gradients])
     assert isinstance(told, Values)

@@ -187,7 +187,7 @@ def test_stopped_early_the_gap_is_stated_and_true() -> None:
     assert found.gap <= 0.3
 
 
-def test_too_large_without_compiled_loops_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_without_compiled_loops_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The dense matrix is never built beyond its limit; the message names the extra."""
     monkeypatch.setattr(assignment, "available", lambda: False)
     monkeypatch.setattr(assignment, "DENSE_PAIRS", 10**5)
@@ -198,7 +198,7 @@ def test_too_large_without_compiled_loops_is_told(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 4), (4, 0), (1, 1), (3, 5), (5, 3)])
 @pytest.mark.parametrize("task", [LeastCostMatching(), MaximumMatching(radius=9.0)])
-def test_everybody_of_the_smaller_side_is_matched_mutually(
+def test_the_smaller_side_is_matched_mutually(
     sizes: tuple[int, int], task: LeastCostMatching | MaximumMatching
 ) -> None:
     """Unequal and empty groups: partners refer to each other, the surplus gets no match."""
@@ -213,7 +213,7 @@ def test_everybody_of_the_smaller_side_is_matched_mutually(
 
 
 def test_the_unreachable_get_no_match() -> None:
-    """Nobody within the radius is an answer: none."""
+    """An empty answer is valid when there is no one within the radius."""
     users, _ = answer(
         MaximumMatching(radius=1.0), [np.array([[0.0], [9.0]]), np.array([[0.5], [0.6]])]
     )
@@ -259,8 +259,8 @@ def test_scores_are_the_papers() -> None:
     assert MaximumMatching(radius=1.5).score(truth, estimates=truth).value == pytest.approx(0.5)
 
 
-def test_parameters_that_mean_nothing_are_told() -> None:
-    """Capacities above one on both sides, a radius of nothing, a gap of everything."""
+def test_meaningless_parameters_are_refused() -> None:
+    """Capacities above one on both sides, a radius of zero, a gap of one."""
     for capacity in [(2, 2), (0, 1)]:
         with pytest.raises(Misuse, match="capacity"):
             LeastCostMatching(capacity=capacity)

@@ -15,14 +15,14 @@ from coatcheck.tasks.standing import Standing
 
 
 def learning(dimension: int) -> Learning:
-    """A task that tells the mean and nothing else."""
+    """A task that answers with the mean only."""
     return Learning(dimension=dimension, share_mean=True, rewards=False)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 70), st.integers(1, 5), st.integers(1, 40))
 def test_parts_give_what_the_task_answers(seed: int, people: int, width: int, most: int) -> None:
-    """Whatever the size of the parts, and bit by bit the same in whichever order reports come."""
+    """Parts of any size give the same bits, in any order of the reports."""
     draw = np.random.default_rng(seed)
     reports = draw.integers(-3, 4, (people, width))
     (expected,) = answer(learning(width), [reports.astype(np.float64) / 10])
@@ -55,7 +55,7 @@ def test_no_more_than_a_part_is_read_at_once() -> None:
 
 
 def test_nobody_and_no_number() -> None:
-    """The mean of nobody is zero; an estimate that is no number is told."""
+    """The mean of an empty group is zero; an estimate that is no number is refused."""
     told = mean_of(
         learning(3), np.empty((0, 1), dtype=np.int64), lambda part: np.repeat(part, 3, axis=1)
     )

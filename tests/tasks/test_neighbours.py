@@ -14,7 +14,7 @@ from coatcheck.tasks.solvers.close_pairs import agreement, close_pairs, cut
 
 
 def points(seed: int, count: int, *, steps: int, dimension: int) -> Floats:
-    """Points on a lattice of so many steps (few steps: many ties), or anywhere for 0."""
+    """Points on a lattice with `steps` steps (few steps: many ties), or anywhere for 0."""
     drawn = seeded(seed).uniforms(count * dimension).reshape(count, dimension)
     return np.rint(drawn * steps) / steps if steps else drawn
 
@@ -28,7 +28,7 @@ CROWDS = st.tuples(
 
 
 def close(places: Floats, radius: float) -> np.ndarray:
-    """Who is near whom, by brute force; nobody is near themselves."""
+    """List each person's neighbours by brute force, without the person."""
     within = ((places[:, None] - places[None]) ** 2).sum(axis=2) <= radius * radius
     return np.asarray(within & ~np.eye(len(places), dtype=bool))
 
@@ -101,7 +101,7 @@ def test_blocks_hold_every_point_once(crowd: tuple[int, int, int, int], size: in
 
 
 def test_f1_is_the_papers() -> None:
-    """Precision, recall and F1 of a small case by hand; nobody near anybody is agreement."""
+    """Precision, recall and F1 of a small case by hand; two empty sets agree."""
     found = agreement(np.array([[0.0], [1.0], [2.0]]), np.array([[0.0], [1.0], [9.0]]), radius=1.0)
     assert (found.true, found.noisy, found.both) == (4, 2, 2)
     assert (found.precision, found.recall) == (1.0, 0.5)
@@ -114,7 +114,7 @@ def test_f1_is_the_papers() -> None:
 
 
 def test_many_at_one_place_are_served_without_a_square() -> None:
-    """Five thousand people at one venue: everybody gets their limit, and nobody themselves."""
+    """Five thousand people at one place: all get their limit, and never themselves."""
     places = np.zeros((5000, 2))
     found = nearest_within(places, radius=0.1, limit=4)
     assert np.all(found.counts() == 4)
@@ -123,7 +123,7 @@ def test_many_at_one_place_are_served_without_a_square() -> None:
 
 
 def test_mutual_neighbours_bound_who_may_write() -> None:
-    """With mutual neighbours only, nobody is listed by more people than the limit."""
+    """With mutual neighbours only, no person is on more lists than the limit."""
     hub = np.concatenate([np.zeros((1, 2)), points(2, 60, steps=0, dimension=2) + 0.05])
     (loose,) = Neighbours(radius=3.0, limit=2)([hub])
     (strict,) = Neighbours(radius=3.0, limit=2, mutual=True)([hub])
@@ -149,7 +149,7 @@ def test_a_score_judges_the_lists_that_are_given_out() -> None:
     assert task.score(alone, estimates=alone).value == 1.0
 
 
-def test_parameters_that_mean_nothing_are_told() -> None:
+def test_meaningless_parameters_are_refused() -> None:
     """No radius, no limit."""
     with pytest.raises(Misuse, match="radius"):
         Neighbours(radius=-1.0)

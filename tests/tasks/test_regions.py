@@ -1,4 +1,4 @@
-"""A task by regions answers as the whole does, whoever does the regions and in which order."""
+"""A task by regions answers as the whole does, in any order and on any worker."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -18,13 +18,13 @@ from coatcheck.tasks.standing import Standing
 
 
 def points(seed: int, count: int, *, steps: int, dimension: int = 2) -> Floats:
-    """Points on a lattice of so many steps (few steps: many ties), or anywhere for 0."""
+    """Points on a lattice with `steps` steps (few steps: many ties), or anywhere for 0."""
     drawn = seeded(seed).uniforms(count * dimension).reshape(count, dimension)
     return np.rint(drawn * steps) / steps if steps else drawn
 
 
 def told(found: References, places: Floats) -> list[list[tuple[float, ...]]]:
-    """The places that each report is told of, in order: those at one place are interchangeable."""
+    """Return the places in each answer, in order: reports at one place are interchangeable."""
     return [[tuple(places[j]) for j in found.of(i)] for i in range(len(found))]
 
 
@@ -41,7 +41,7 @@ CROWDS = st.tuples(
 def test_regions_answer_as_the_whole(
     crowd: tuple[int, int, int, int], radius: float, parts: int
 ) -> None:
-    """Everybody is told of the same places, in the same order, never of themselves or twice."""
+    """Each person gets the same places in the same order, never their own or one twice."""
     seed, count, steps, dimension = crowd
     places = points(seed, count, steps=steps, dimension=dimension)
     task = Neighbours(radius=radius, limit=3)
@@ -56,7 +56,7 @@ def test_regions_answer_as_the_whole(
 
 
 def test_each_report_is_in_one_region_and_sees_its_reach() -> None:
-    """The regions' own reports are everybody once; around them is everybody within the reach."""
+    """Each report belongs to one region, which also has all reports within its reach."""
     places = points(1, 500, steps=7)
     cut = regions(places, reach=0.2, count=6)
     assert sorted(np.concatenate([part.own for part in cut]).tolist()) == list(range(500))
@@ -80,8 +80,8 @@ def test_regions_run_elsewhere() -> None:
     assert np.array_equal(found.indices, whole.indices)
 
 
-def test_only_tasks_that_look_near_run_by_region() -> None:
-    """Others are run whole: mutual lists and standings depend on everybody."""
+def test_only_tasks_of_limited_reach_run_by_region() -> None:
+    """Others are run whole: mutual lists and standings depend on all reports."""
     task = Neighbours(radius=0.1, mutual=True)
     with pytest.raises(Misuse, match="looks at everybody"):
         by_regions(task, points(3, 9, steps=0), count=2)

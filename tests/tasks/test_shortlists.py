@@ -35,7 +35,7 @@ def cells(seed: int, count: int, side: int) -> Floats:
 def test_lists_are_full_and_balanced(
     seed: int, people: int, more: int, side: int, count: int
 ) -> None:
-    """Nobody is listed twice; the first lists are full, and loads differ by at most one."""
+    """No list has a person twice; the first lists are full, and loads differ by at most one."""
     others = people + more
     first, second = candidates(
         cells(seed, people, side), cells(seed + 1, others, side), count=count
@@ -68,7 +68,7 @@ def test_lists_name_people_nearby() -> None:
 
 @pytest.mark.parametrize("sizes", [(40, 55), (55, 40), (40, 40)])
 def test_answers_are_mutual(sizes: tuple[int, int]) -> None:
-    """Whoever is on a list has the other on the same list, whichever side is the smaller."""
+    """A person on a list has the other on the same list, whichever side is smaller."""
     task = MaximumMatching(radius=0.4, candidates=4)
     told = answer(task, [cells(5, sizes[0], 3), cells(6, sizes[1], 3)])
     named: list[list[set[tuple[int, int]]]] = []
@@ -112,7 +112,7 @@ def test_settling_among_candidates_beats_one_partner() -> None:
 
 
 def test_both_lists_count_as_exposed() -> None:
-    """A corrupted person is told of two lists; the terms carry the number and the promise."""
+    """A corrupted person gets two lists; terms and promise count both."""
     task = LeastCostMatching(candidates=5)
     assert task.params()["candidates"] == 5
     assert tasks.exposure(task, sizes=(100, 100), corrupted=(2, 3)) == (30, 20)

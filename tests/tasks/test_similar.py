@@ -27,7 +27,7 @@ def test_the_most_alike_are_named_in_order() -> None:
 
 
 def test_mutual_lists_name_each_other() -> None:
-    """With `mutual`, whoever is named names back."""
+    """With `mutual`, a named person names the other back."""
     people = seeded(4).uniforms(120).reshape(60, 2)
     (told,) = answer(Similar(limit=3, mutual=True), [people])
     assert isinstance(told, References)
@@ -35,8 +35,8 @@ def test_mutual_lists_name_each_other() -> None:
     assert pairs == {(b, a) for a, b in pairs}
 
 
-def test_widths_that_do_not_fit_are_told() -> None:
-    """As many weights and labels as a report has numbers."""
+def test_widths_that_do_not_fit_are_refused() -> None:
+    """There must be as many weights and labels as a report has numbers."""
     with pytest.raises(Misuse, match="2 numbers"):
         Similar(weights=(1.0, 1.0, 1.0))([np.zeros((3, 2))])
     with pytest.raises(Misuse, match="`limit` must be at least 1"):

@@ -22,8 +22,8 @@ def test_ranks_share_the_middle_of_ties() -> None:
     assert told.shared.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 7.0]
 
 
-def test_errors_are_as_large_as_told() -> None:
-    """With noise, the told standard errors are the true ones within a tenth; seeds are fixed."""
+def test_errors_are_as_large_as_stated() -> None:
+    """With noise, the stated standard errors are the true ones within a tenth; seeds are fixed."""
     mechanism = GridResponse(domain=Box((0.0,), (100.0,)), epsilon=3.0, cells=(16,))
     truth = seeded(5).uniforms(20_000).reshape(-1, 1) ** 2 * 100
     reports = mechanism.randomize(truth, seeded(6))

@@ -49,7 +49,7 @@ def test_what_another_process_does_is_seen_at_once(bucket: Bucket) -> None:
     assert blobs.names(ONE) == set() == blobs.rounds()
 
 
-def test_a_round_that_is_given_up_leaves_nothing(bucket: Bucket, tmp_path: Path) -> None:
+def test_an_abandoned_round_leaves_nothing(bucket: Bucket, tmp_path: Path) -> None:
     """Its objects are sealed while they are there, and go with the key."""
     place = f"{bucket.url}/role"
     store = ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys", place)

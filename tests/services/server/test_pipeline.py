@@ -74,7 +74,7 @@ def test_an_abandoned_round_leaves_nothing(scene: Scene, move: str) -> None:
     assert (scene.files(), scene.store.round_keys.listed()) == ([], set())
 
 
-def test_a_bulletin_whose_key_is_gone_is_given_up(scene: Scene) -> None:
+def test_a_bulletin_whose_key_is_gone_is_abandoned(scene: Scene) -> None:
     """Its entries cannot be decrypted any more: a signed outcome says that there is no answer."""
     scene.keep(scene.make())
     scene.store.round_keys.destroy(scene.digest, "batch")

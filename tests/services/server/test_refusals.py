@@ -64,7 +64,7 @@ class Scene:
 
 
 @pytest.mark.parametrize("job", [pipeline.answer, pipeline.refuse])
-def test_a_batch_whose_key_is_gone_is_given_up(
+def test_a_batch_whose_key_is_gone_is_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[..., str]
 ) -> None:
     """A batch that cannot be opened ends the round at once, and nothing of it is counted."""

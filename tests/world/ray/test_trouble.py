@@ -1,4 +1,4 @@
-"""What a role says of a cluster of Ray that it cannot use; `test_ray_round.py` mends one."""
+"""What a role says of a cluster of Ray that it cannot use; `test_round.py` mends one."""
 
 import os
 import socket

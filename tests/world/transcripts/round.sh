@@ -35,7 +35,7 @@ fails 1 coatcheck terms check proposed.json
 sed 's/"https:..shuffler.example"/"https:\/\/shuffler.other"/' shuffler.pub >elsewhere.pub
 coatcheck terms propose draft.json --key server.key --shuffler elsewhere.pub --board board.pub --out elsewhere.json
 fails 1 coatcheck terms sign elsewhere.json --key shuffler.key --pledges elsewhere.pledges --out signed.json
-grep -q 'sent to somebody else' err.txt
+grep -q 'is at https:..shuffler.other, but it is at https:..shuffler.example' err.txt
 test ! -e signed.json
 grep -v '"url"' board.pub | sed 's/\("sealing": ".*"\),/\1/' >nowhere.pub
 fails 2 coatcheck terms propose draft.json --key server.key --shuffler shuffler.pub --board nowhere.pub --out nowhere.json
