@@ -42,7 +42,7 @@ from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.tasks import Belief, Floats, Positions
 from coatcheck.tasks.contract import distinct, normalised
 from coatcheck.tasks.solvers import assignment, maximum
-from coatcheck.tasks.solvers.assignment import expected_costs, handed_out, ship
+from coatcheck.tasks.solvers.assignment import expected_costs, partners_from_flows, ship
 from coatcheck.tasks.solvers.close_pairs import agreement, close_pairs
 from coatcheck.tasks.solvers.maximum import _compiled_graph as _listed
 
@@ -202,7 +202,7 @@ def _flow(network: Network) -> Any:
     supply, n, m = np.bincount(first), len(ours), len(theirs)
     left = supply - np.bincount(sources, amounts, minlength=n).astype(np.int64)
     over = np.flatnonzero(left)
-    return handed_out(
+    return partners_from_flows(
         (first, np.append(second, np.full(left.sum(), m))),
         np.append(sources, over),
         np.append(targets, np.full(len(over), m)),

@@ -1,4 +1,4 @@
-"""Writes whole files so that a crash leaves either the old or the new content.
+"""Durable writes of whole files: a crash leaves either the old or the new content.
 
 For files that a person must not lose: tickets, ledgers, keys.
 """

@@ -203,7 +203,7 @@ def test_mistakes_get_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         losses(AnyLdp(epsilon=1.0), crowd=10, step=0.0)
     with pytest.raises(Misuse, match="between 0 and 1"):
         one.epsilon(0.0)
-    with pytest.raises(Misuse, match="positive epsilon"):
+    with pytest.raises(Misuse, match="positive number"):
         calibrate_rounds(epsilon=-1.0, crowd=10, delta=1e-6, rounds=3)
     monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
     with pytest.raises(Misuse, match=r"coatcheck\[accounting\]"):

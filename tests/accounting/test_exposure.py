@@ -115,7 +115,7 @@ def test_people_are_warned_before_joining(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == ""
     hint_caveat(amplify(law, crowd=900, exposed=9, delta=1e-6))
     told = capsys.readouterr().err
-    assert told.startswith("coatcheck: answers such as partners")
+    assert told.startswith("coatcheck: the reports decide answers")
     assert told.endswith("only the local ε = 3 is proven for certain\n")
 
 

@@ -153,7 +153,7 @@ def test_wrong_input_gets_a_sentence(change: dict[str, float], told: str) -> Non
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, "1", None])
 def test_wrong_epsilon_gets_a_sentence(epsilon: float) -> None:
     """A promise, local budget or curve point with an invalid ε is refused."""
-    with pytest.raises(Misuse, match="positive epsilon"):
+    with pytest.raises(Misuse, match="positive number"):
         calibrate(epsilon=epsilon, crowd=100, delta=1e-6)
     if epsilon != 0:
         with pytest.raises(Misuse, match="finite number"):

@@ -193,7 +193,7 @@ def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
         with pytest.raises(Misuse, match="positive number"):
             Ledger.open(tmp_path / "none", epsilon=wrong)  # type: ignore[arg-type]
     for wrong in (0.0, 1.0, 1e-16, math.nan, "1"):
-        with pytest.raises(Misuse, match="delta must"):
+        with pytest.raises(Misuse, match="`delta` must"):
             Ledger.open(tmp_path / "none", epsilon=1.0, delta=wrong)  # type: ignore[arg-type]
     book = Ledger.open(tmp_path / "mine", epsilon=1.0)
     with pytest.raises(Refused, match="has a limit"):

@@ -14,7 +14,7 @@ from coatcheck.accounting.amplification import amplify, delta_curve
 from coatcheck.accounting.composition import losses
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, bounded, grid, minkowski
 from coatcheck.accounting.ledger import Ledger
-from coatcheck.accounting.privacy_filter import Budget, Hidden, _needed
+from coatcheck.accounting.privacy_filter import Budget, HiddenReport, _needed
 from coatcheck.errors import Refused
 
 # Rounds without a crowd, in tenths of a budget and the chance to report: losses are whole tenths.
@@ -87,7 +87,7 @@ def worst_server(budget: Budget) -> tuple[float, float]:
 
     @cache
     def spent(taken: tuple[int, ...]) -> float:
-        return budget.spent([Hidden(laws[one], 1) for one in taken])
+        return budget.spent([HiddenReport(laws[one], 1) for one in taken])
 
     @cache
     def gain(loss: int, taken: tuple[int, ...], *, read: bool) -> float:

@@ -193,7 +193,7 @@ def test_plan_draws(tmp_path: Path) -> None:
         (["amplify", *LOCAL[2:]], "either `--local-epsilon` or `--fields`"),
         (["amplify", *LOCAL[2:], "--fields", "10"], "LABELS:EPSILON"),
         (["amplify", *LOCAL[2:], "--fields", "ten:1"], "LABELS:EPSILON"),
-        (["calibrate", "--epsilon", "0", "--crowd", "9", "--delta", "0.1"], "positive epsilon"),
+        (["calibrate", "--epsilon", "0", "--crowd", "9", "--delta", "0.1"], "positive number"),
         (["plan", "--epsilon", "1", "--delta", "1e-6"], "--crowd"),
         (["plan", *SMALL, "--goal", "best"], "--goal"),
         (["plan", *SMALL, "--goal", "task"], "needs `task`"),

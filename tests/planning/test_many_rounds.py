@@ -72,15 +72,15 @@ def test_a_ledger_takes_as_many_rounds_as_the_plan_says(
 ) -> None:
     """A little fewer than planned, because a ledger allows for terms that change."""
     found = twelve_rounds
-    season = found.repeated
-    assert season is not None
+    repeated = found.repeated
+    assert repeated is not None
     book = Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-6)
-    for number in range(season.fitting):
+    for number in range(repeated.ledger_rounds):
         book.spend(found.best.guarantee, round_id=str(number))
-    assert 10 <= season.fitting < 12
+    assert 10 <= repeated.ledger_rounds < 12
     with pytest.raises(Refused):
         book.spend(found.best.guarantee, round_id="one more")
-    assert f"accepts {season.fitting} of them" in str(season)
+    assert f"accepts {repeated.ledger_rounds} of them" in str(repeated)
 
 
 def test_products_and_labels_can_be_planned_for_many_rounds() -> None:

@@ -125,7 +125,7 @@ def test_a_cap_that_is_never_chosen_has_no_unbiased_estimate() -> None:
     )
     assert silent.heads == 0
     assert silent.squared_error(np.zeros(6)) == math.inf
-    with pytest.raises(Misuse, match="too small to say anything"):
+    with pytest.raises(Misuse, match="too small to reveal anything"):
         silent.estimate(silent.high[None], "unbiased")
 
 

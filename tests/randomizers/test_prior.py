@@ -145,7 +145,7 @@ def test_bad_grids() -> None:
     for grid in grids:
         with pytest.raises(Misuse, match="weights"):
             Prior.from_grid(grid, domain=SQUARE)
-    with pytest.raises(Misuse, match="one axis per index"):
+    with pytest.raises(Misuse, match="one index per axis"):
         Prior.from_grid([1, 2, 3], domain=SQUARE)
 
 
@@ -230,7 +230,7 @@ def test_choosing_for_a_prior(epsilon: float) -> None:
     assert best.error <= best.report_free
     plain = choose(epsilon=epsilon, domain=CITY)
     assert best.error < errors_under(plain.randomizer, plain.decode, PUBLIC).mean
-    assert "people as the prior says" in best.words
+    assert "people spread as in the prior" in best.words
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_plans_take_priors() -> None:
     even = plan(groups, epsilon=1.0, delta=1e-6)
     known = plan(groups, epsilon=1.0, delta=1e-6, prior={"all": PUBLIC})
     assert known["all"].best.error < 0.8 * even["all"].best.error
-    assert "people as the prior says (3,000 places)" in str(known)
+    assert "people spread as in the prior (3,000 places)" in str(known)
     assert [one.worth_a_report for one in known["all"].designs] == [True, False]
     assert known["all"].best.guarantee.epsilon <= 1.0
     with pytest.raises(Misuse, match="`prior` must name groups"):
@@ -289,7 +289,7 @@ def test_plans_learn_where_the_crowd_is_large_enough() -> None:
     groups = {"all": Group(SQUARE, crowd=20_000)}
     large = plan(groups, epsilon=1.0, delta=1e-6)
     assert large["all"].decode == "learned"
-    assert "For people spread evenly over the domain: 90 % are read within" in str(large)
+    assert "For people spread evenly over the domain: 90 % are decoded within" in str(large)
     small = plan({"all": Group(SQUARE, crowd=50)}, epsilon=1.0, delta=1e-3)
     assert small["all"].decode != "learned"
     worst = plan(groups, epsilon=1.0, delta=1e-6, goal="worst")
@@ -316,7 +316,7 @@ def test_commands_take_priors(tmp_path: Path) -> None:
     asked += ["--geographic", "40,-74,40.4,-73.6", "--prior", str(venues)]
     done = CliRunner().invoke(main, asked)
     assert done.exit_code == 0, done.output
-    assert "as the prior says (venues.csv)" in " ".join(done.output.split())
+    assert "as in the prior (venues.csv)" in " ".join(done.output.split())
     asked = ["simulate", str(riders), str(drivers), "--box", "40,-74,40.4,-73.6", "--epsilon", "3"]
     done = CliRunner().invoke(main, [*asked, "--prior", str(venues)])
     assert done.exit_code == 0, done.output

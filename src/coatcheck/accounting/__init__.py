@@ -1,1 +1,1 @@
-"""What privacy costs: laws of mechanisms, amplification by a crowd, and many rounds together."""
+"""The cost of privacy: laws of mechanisms, amplification by a crowd, and many rounds together."""

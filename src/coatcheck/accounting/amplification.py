@@ -1,4 +1,4 @@
-"""What shuffling a crowd's reports guarantees, and which local ε keeps a promise.
+"""Amplification: what shuffling a crowd's reports guarantees, and which local ε keeps a promise.
 
 `amplify` goes from a local ε to the crowd's guarantee, `calibrate` goes back, and `delta_curve`
 gives δ at every ε. All three bound the loss from above, rounding errors included (`hockey_stick`),
@@ -313,8 +313,8 @@ def _closed_form_inverse(epsilon: float, size: int, delta: float) -> float:
 
 # -- lower bounds: how much privacy a crowd loses on one of two data sets. They show how loose an
 # upper bound is; no promise depends on them. Everybody else holds one and the same value, which
-# makes the blanket identity an equality. What is cut off or rounded is left out, so that the
-# result is reached.
+# makes the blanket identity an equality. Every cut and every rounding lowers the result, so the
+# crowd really reaches it.
 
 # The most counts of a binomial that are summed.
 _MAX_COUNTS: Final = 20_000
@@ -344,9 +344,8 @@ def attainable_delta(law: Law, *, size: int, epsilon: float) -> float:
     if isinstance(law, AnyLdp):
         apart = 1 / (math.exp(law.epsilon) + 1)
         law = TwoLevel(epsilon=law.epsilon, cap=apart, apart=apart, reached=True)
-    if (
-        not isinstance(law, TwoLevel) or not law.reached or law.apart <= 0
-    ):  # unknown, or one cap for all values
+    # For other laws no such δ is known; without `apart` all values have one cap.
+    if not isinstance(law, TwoLevel) or not law.reached or law.apart <= 0:
         return 0.0
     reached = _others_at_one_end(law.epsilon, rate * law.apart, size=size, epsilon=epsilon)
     if law.third:
@@ -382,13 +381,13 @@ def _others_at_one_end(local: float, apart: float, *, size: int, epsilon: float)
     p1, e1 = math.expm1(local), math.expm1(epsilon)
     p = p1 + 1
     hits, mass = _window(size, apart)
-    left = size - hits
+    misses = size - hits
     chance = min(1.0, p * apart / (1 - apart))
     enough = (p1 * hits * (1 - _ROUNDING) - e1 * size * (1 + _ROUNDING)) * p / p1
     if chance > 1 - 1e-12:
-        values = np.maximum(enough - left, 0.0)
+        values = np.maximum(enough - misses, 0.0)
     else:
-        values = excess(left, 1 - chance, left * chance - enough, room=enough, sign=-1.0)
+        values = excess(misses, 1 - chance, misses * chance - enough, room=enough, sign=-1.0)
     return p1 / p / size * float(mass @ values) * (1 - 1e-9)
 
 
@@ -405,14 +404,14 @@ def _bins(draws: Array, chance: float) -> tuple[Array, Array]:
     """Return the conditional means of a binomial in bins, and their probabilities, per row."""
     if chance > 1 - 1e-12:
         return draws[:, None], np.ones((draws.size, 1))
-    many = draws[:, None]
-    edges = np.ceil(many * chance + _EDGES * np.sqrt(many * chance * (1 - chance)))
-    tails = at_least(np.broadcast_to(many, edges.shape), chance, edges)
-    sums = many * chance * tails + np.maximum(edges, 0) * (1 - chance) * point(
-        np.broadcast_to(many, edges.shape), chance, edges
+    column = draws[:, None]
+    edges = np.ceil(column * chance + _EDGES * np.sqrt(column * chance * (1 - chance)))
+    tails = at_least(np.broadcast_to(column, edges.shape), chance, edges)
+    sums = column * chance * tails + np.maximum(edges, 0) * (1 - chance) * point(
+        np.broadcast_to(column, edges.shape), chance, edges
     )
-    ones, zeros = np.ones_like(many), np.zeros_like(many)
+    ones, zeros = np.ones_like(column), np.zeros_like(column)
     shares = -np.diff(np.hstack([ones, tails, zeros]), axis=1)
-    totals = -np.diff(np.hstack([many * chance, sums, zeros]), axis=1)
-    means = np.where(shares > 1e-9, totals / np.maximum(shares, 1e-9), many * chance)
+    totals = -np.diff(np.hstack([column * chance, sums, zeros]), axis=1)
+    means = np.where(shares > 1e-9, totals / np.maximum(shares, 1e-9), column * chance)
     return means, np.where(shares > 1e-9, shares, 0.0)

@@ -1,4 +1,4 @@
-"""Replays a guarantee in interval arithmetic: no rounding error of floats is left in it.
+"""Certificates: a guarantee replayed in interval arithmetic, without rounding errors of floats.
 
 Arb encloses the bound δ(ε_c) ≤ (1/n) E[(G_1 + ... + G_n)_+] between two numbers, directly from the
 few numbers of the law; the float bounds give only a starting point. `enclose` sums over all
@@ -223,11 +223,11 @@ _RATIOS: Final = (0.1, 0.4, 0.8, 1.2, 1.6, 2.5)
 _ROWS: Final = 50_000
 # Ways to draw a few values up to which all outcomes are listed.
 _OUTCOMES: Final = 30_000
-# Values drawn less often than this are counted one by one where counting all is too long.
+# Values drawn less often than this are counted one by one where counting all takes too long.
 _RARE: Final = 40.0
 # Terms past which an integral is quicker.
 _TERMS: Final = 300_000
-# Minus the log of the chance of leaving a window of their counts.
+# Minus the log of the chance that a count lies outside the window that is summed.
 _TAIL: Final = 90.0
 
 
@@ -318,14 +318,14 @@ def _by_counts(rare: Draws, common: Draws, size: int, decide: float) -> tuple[fl
     most, cut = _most(rare, size, 1e-8 * decide * size)
     if math.comb(min(most, 300) + len(rare), len(rare)) > _OUTCOMES or not cut.is_finite():
         return None
-    left = 1 - _whole(rare)
+    remainder = 1 - _whole(rare)
     value, mass = common[0] if common else (arb(0), arb(0))
-    rest = _Rest(value, mass / left, 1e-10 * decide)
+    rest = _Rest(value, mass / remainder, 1e-10 * decide)
     powers = [[mass**k / arb(k).fac() for k in range(most + 1)] for _, mass in rare]
     total_excess, ways = cut * size, arb(1)
     for total in range(most + 1):
         ways *= size - total + 1 if total else 1
-        chances = ways * left ** (size - total)
+        chances = ways * remainder ** (size - total)
         for counts in _compositions(total, len(rare)):
             offset = sum((k * v for k, (v, _) in zip(counts, rare, strict=True)), arb(0))
             chance = math.prod(row[k] for row, k in zip(powers, counts, strict=True)) * chances
@@ -378,16 +378,16 @@ class _Rest:
                 ratio = arb(count) / (size - count + 1) / odds
             # Ratios fall from here on, so the rest is below a geometric series.
             if self.terms % 64 == 0 and ratio < 1:
-                left = point * ratio * ((far + 1) / (1 - ratio) + ratio / (1 - ratio) ** 2)
-                if scale * left * weight < close:
-                    return scale * (expected + arb(0, 1) * left)
+                rest = point * ratio * ((far + 1) / (1 - ratio) + ratio / (1 - ratio) ** 2)
+                if scale * rest * weight < close:
+                    return scale * (expected + arb(0, 1) * rest)
             point *= ratio
             count += step
         return scale * expected
 
 
 def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """List the ways to write a number as an ordered sum of `parts` others."""
+    """Yield the ways to write a number as an ordered sum of `parts` numbers, 0 or more."""
     if parts == 1:
         yield (total,)
         return

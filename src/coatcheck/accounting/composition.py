@@ -99,16 +99,16 @@ class Losses:
         """Compose with itself, `rounds` times in all."""
         check_rounds(rounds)
         rounds = int(rounds)
-        whole, power = None, self
+        product, power = None, self
         while rounds:
             if rounds & 1:
-                whole = power if whole is None else whole.then(power)
+                product = power if product is None else product.then(power)
             rounds >>= 1
             power = power.then(power) if rounds else power
-        return self if whole is None else whole
+        return self if product is None else product
 
     def _cut(self) -> Self:
-        """Cut the tails: very large losses become infinite, very small ones the least left."""
+        """Cut the tails: large losses become infinite, small ones become the least that stays."""
         below = np.cumsum(self.mass)
         above = np.cumsum(self.mass[::-1])
         low = int(np.searchsorted(below, _LOW, side="right"))
@@ -290,7 +290,7 @@ def calibrate_rounds(
         points = _FINE if fine else _FINE // 4
         single = _losses(make(point), crowd, step, sampled=sampled, reach=epsilon + 6, fine=points)
         total = single.delta(epsilon)
-        if total <= delta:  # otherwise one round is too much already
+        if total <= delta:  # otherwise a single round already costs too much
             total = single.times(rounds).delta(epsilon)
         return max(-700.0, math.log(total / delta + 1e-320))
 

@@ -19,7 +19,7 @@ ADJACENCY: Final = "replacing one person's value"
 _ALWAYS: Final = (
     "every honest person draws a report once, with the same randomizer and fresh one-time keys",
     "nobody but an honest shuffler learns who sent which report",
-    "who takes part, whose report is lost and who is corrupted is fixed before anybody reports",
+    "the participants, the lost reports and the corrupted people are fixed before anybody reports",
 )
 _PROOF: Final = {
     "closed-form": "the printed equation of Feldman, McMillan and Talwar (2021)",
@@ -105,7 +105,7 @@ class Guarantee:
         clauses = list(_ALWAYS)
         if isinstance(self.law, OwnCoin):
             rate = f"{self.law.rate:g}"
-            clauses.append(f"each person reports with chance {rate}, by a coin of their own")
+            clauses.append(f"each person reports with chance {rate}, decided by a separate coin")
         if self.traps:
             clauses.append(
                 "at least one shuffler of the cascade is honest, whatever the others and the "
@@ -114,15 +114,13 @@ class Guarantee:
         if self.corrupted:
             clauses.append(f"at most {self.corrupted:,} of them are corrupted")
         if self.open:
-            clauses.append(
-                "nobody floods the round with reports of their own, as anybody may report"
-            )
+            clauses.append("no outsider floods the round with reports, although anybody may report")
         if self.lost:
             clauses.append(f"at least {self.crowd - self.lost:,} of them report")
         if self.exposed:
             clauses.append(
-                f"the answers give away at most {self.exposed:,} of them; who that is "
-                "does not depend on what anybody reported, and is not the person"
+                f"the answers give away at most {self.exposed:,} of them; who they are "
+                "does not depend on what anybody reported, and the person is not one of them"
             )
         return tuple(clauses)
 
@@ -135,13 +133,13 @@ class Guarantee:
         local, sentences = rounded_up(self.local_epsilon), []
         if self.open:
             sentences.append(
-                "Anybody may report in this round: against an outsider who floods it with reports "
-                f"of their own, only the local ε = {local} is proven for certain."
+                "Anybody may report in this round: against an outsider who floods it with reports, "
+                f"only the local ε = {local} is proven for certain."
             )
         if self.exposed:
             sentences.append(
-                "Answers such as partners or neighbours are chosen by the reports: against an "
-                "adversary who reads who those people are, only the local "
+                "The reports decide answers such as partners or neighbours: against an adversary "
+                "who learns who those people are, only the local "
                 f"ε = {local} is proven for certain."
             )
         return " ".join(sentences)

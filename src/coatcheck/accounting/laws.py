@@ -226,7 +226,7 @@ def _shape(epsilon: float, *, radius: float, dimension: int, norm: float) -> Non
 
 # How far rounding may take the stated masses of a mechanism from fitting together.
 _SLACK: Final = 1e-3
-# The most kinds of reports, and of pairs of values, that are computed one by one.
+# The most kinds of reports, and the most pairs of values, that are computed one by one.
 ATOMS: Final = 1500
 _PAIRS: Final = 2_000
 
@@ -374,7 +374,7 @@ def _product(law: Fieldwise) -> Pair | Atoms:
     """
     if not law.laws:
         raise Misuse("`laws` must list at least 1 field")
-    whole = [(1.0, 1.0, 1.0)]
+    merged = [(1.0, 1.0, 1.0)]
     for field in law.laws:
         check_epsilon(field.epsilon)
         p = math.exp(field.epsilon)
@@ -384,23 +384,29 @@ def _product(law: Fieldwise) -> Pair | Atoms:
                 return pair(AnyLdp(epsilon=law.epsilon))
             side, flat, deep = 1 / (p + 1), 0.0, 0.0
         parts = [(p, 1.0, side), (1.0, p, side), (1.0, 1.0, flat), (p, p, deep)]
-        joint = itertools.product(whole, (part for part in parts if part[2] > 0))
-        whole = list(_merged((x * a, y * b, m * c) for (x, y, m), (a, b, c) in joint))
-        if len(whole) > ATOMS:
+        joint = itertools.product(merged, (part for part in parts if part[2] > 0))
+        merged = list(_merged((x * a, y * b, m * c) for (x, y, m), (a, b, c) in joint))
+        if len(merged) > ATOMS:
             return pair(AnyLdp(epsilon=law.epsilon))
-    return Atoms(epsilon=law.epsilon, pairs=(tuple(whole),))
+    return Atoms(epsilon=law.epsilon, pairs=(tuple(merged),))
 
 
 @lru_cache(maxsize=64)
 def _ratios(law: Ratios, p: float) -> Atoms:
-    """Use the stated ratios, if some mechanism can have them."""
+    """Return the stated ratios; reject ratios that no mechanism can have."""
+    if not all(m >= 0 and 0 <= max(x, y) <= p * (1 + _SLACK) * min(x, y) for x, y, m in law.atoms):
+        raise Misuse(
+            "no mechanism has these `atoms`: no mass may be negative, and the two ratios of an atom"
+            " must be at most a factor e^`epsilon` apart"
+        )
     blanket = math.fsum(m for *_, m in law.atoms)
-    wholes = [math.fsum(atom[i] * atom[2] for atom in law.atoms) for i in (0, 1)]
-    if not (
-        all(m >= 0 and 0 <= max(x, y) <= p * (1 + _SLACK) * min(x, y) for x, y, m in law.atoms)
-        and blanket <= 1 + _SLACK
-        and all(abs(whole - 1) <= _SLACK for whole in wholes)
-    ):
+    if not blanket <= 1 + _SLACK:
+        raise Misuse(
+            f"no mechanism has these `atoms`: their masses sum to {blanket:.6g}; the blanket's mass"
+            " must be at most 1"
+        )
+    sums = [math.fsum(atom[i] * atom[2] for atom in law.atoms) for i in (0, 1)]
+    if not all(abs(total - 1) <= _SLACK for total in sums):
         raise Misuse(
             "no mechanism has these `atoms`: the probabilities of each value must sum to 1"
         )

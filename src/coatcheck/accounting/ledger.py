@@ -23,7 +23,7 @@ import msgspec
 from coatcheck.accounting.guarantee import Guarantee, html_table, rounded_up
 from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel, pair
 from coatcheck.accounting.numerics import check_count, check_delta
-from coatcheck.accounting.privacy_filter import Budget, Hidden
+from coatcheck.accounting.privacy_filter import Budget, HiddenReport
 from coatcheck.durable_files import replace_file
 from coatcheck.errors import Misuse, Refused, Unavailable
 
@@ -83,19 +83,19 @@ class LedgerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delta: float
     entries: tuple[Entry, ...] = ()
 
-    def reports(self, now: float) -> list[Hidden]:
+    def reports(self, now: float) -> list[HiddenReport]:
         """Return law and crowd of all reports; rounds under one key make one report."""
         groups: dict[str, list[Entry]] = {}
         for entry in (entry.at(now) for entry in self.entries):
             groups.setdefault(entry.key or f"round {entry.round}", []).append(entry)
-        reports: list[Hidden] = []
+        reports: list[HiddenReport] = []
         for group in groups.values():
             failing = sum(entry.traps for entry in group)
             if len(group) == 1:
-                reports.append(Hidden(group[0].law, group[0].hidden, failing))
+                reports.append(HiddenReport(group[0].law, group[0].hidden, failing))
             else:
-                whole = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
-                reports.append(Hidden(whole, min(entry.linked for entry in group), failing))
+                joint = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
+                reports.append(HiddenReport(joint, min(entry.linked for entry in group), failing))
         return reports
 
     def spent(self, now: float) -> float:
@@ -182,7 +182,7 @@ def write_file(path: Path, content: LedgerFile, *, new: bool = False) -> None:
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Lock out other programs of this person while the file is read and replaced."""
+    """Hold the lock against other programs of this person while the file is read and replaced."""
     lock = os.open(path.with_name(path.name + ".lock"), os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -20,7 +20,7 @@ from coatcheck.accounting.laws import AnyLdp, Fieldwise, Ratios, TwoLevel, minko
 from coatcheck.accounting.numerics import Array, check_epsilon
 from coatcheck.errors import Misuse
 
-# The most ratios of a law that are quick to sum.
+# More ratios than this would make a law slow to sum.
 _MAX_RATIOS: Final = 700
 _STEPS: Final = 64
 # More than the rounding errors of a probability and a ratio.

@@ -34,7 +34,7 @@ DELTA: Final = 1e-15
 def check_epsilon(value: Any, name: str = "the local epsilon", *, positive: bool = False) -> None:
     """Raise `Misuse` unless the value is a privacy budget."""
     if not _number(value) or value < 0 or (positive and value == 0):
-        kind = "a positive epsilon" if positive else "a finite number, zero or more"
+        kind = "a positive number" if positive else "a finite number, zero or more"
         raise Misuse(f"{name} must be {kind}, not {value!r}; 0.1 to 3 is usual for a promise")
     if value > EPSILON:
         raise Misuse(f"{name} must be at most {EPSILON:g}, not {value:g}, which protects nothing")
@@ -44,10 +44,12 @@ def check_delta(value: Any) -> None:
     """Raise `Misuse` unless the value is a chance of failure that floating point can resolve."""
     if not _number(value) or not 0 < value < 1:
         raise Misuse(
-            f"delta must lie between 0 and 1, not {value!r}; a usual choice is 1 / (100 x crowd)"
+            f"`delta` must lie between 0 and 1, not {value!r}; a usual choice is 1 / (100 x crowd)"
         )
     if value < DELTA:
-        raise Misuse(f"delta must be at least {DELTA:g}, the precision of the sums, not {value:g}")
+        raise Misuse(
+            f"`delta` must be at least {DELTA:g}, the precision of the sums, not {value:g}"
+        )
 
 
 def check_count(value: Any, name: str) -> None:
@@ -62,7 +64,7 @@ def check_rounds(value: Any) -> None:
     """Raise `Misuse` unless the value is a number of rounds."""
     check_count(value, "rounds")
     if value < 1:
-        raise Misuse(f"rounds must be at least 1, not {value}")
+        raise Misuse(f"`rounds` must be at least 1, not {value}")
 
 
 def check_share(value: Any, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Decides whether one more round fits a limit, even if its terms depend on earlier results.
+"""A privacy filter: does one more round fit a limit, even if its terms depend on earlier results?
 
 Adding up privacy losses (`composition`) needs each round's law and crowd fixed in advance. A server
 may choose them from what it has seen, so a person's ledger uses this file instead. It treats each
@@ -44,10 +44,10 @@ _FAR: Final = 1e-8
 _DOUBT: Final = 1e-12
 
 
-class Hidden(NamedTuple):
+class HiddenReport(NamedTuple):
     """One report: its law, the people that it hides among, and the chance that they do not.
 
-    They do not if a cascade's traps count wrongly; then the whole report is seen.
+    They do not if a cascade's traps count wrongly; the adversary then knows whose report it is.
     """
 
     law: Law
@@ -55,7 +55,7 @@ class Hidden(NamedTuple):
     failing: float = 0.0
 
 
-Reports: TypeAlias = Sequence[Hidden]
+Reports: TypeAlias = Sequence[HiddenReport]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class Budget:
         return [(length, _gaussian_epsilon(math.sqrt(length), target)) for length in lengths]
 
 
-def _alone(report: Hidden, delta: float) -> float:
+def _alone(report: HiddenReport, delta: float) -> float:
     """Return the ε of one report at a δ that includes the chance of a failing crowd."""
     rest = delta - report.failing
     return central(report.law, size=report.crowd, delta=rest) if rest > 0 else report.law.epsilon

@@ -126,10 +126,10 @@ class Product:
     def split(self, epsilon: float) -> dict[str, float]:
         """Return each field's part of a budget; the parts never exceed it together."""
         weights = self._weights()
-        whole = sum(map(Fraction, weights.values()))
+        total = sum(map(Fraction, weights.values()))
         parts = {}
         for name, weight in weights.items():
-            exact = Fraction(epsilon) * Fraction(weight) / whole
+            exact = Fraction(epsilon) * Fraction(weight) / total
             part = float(exact)
             parts[name] = part if Fraction(part) <= exact else math.nextafter(part, 0.0)
         return parts

@@ -1,4 +1,4 @@
-r"""Reads values from CSV, GeoJSON and dataframes.
+r"""Readers of values from CSV, GeoJSON and dataframes.
 
 `read_places` reads files of places, strictly, for trials, demos and priors; no private value of a
 real round passes through it. An unreadable value is an error with its line and column. No row is
@@ -199,10 +199,10 @@ def _table(rows: Iterable[Row], *, source: str, axes: Sequence[str], group_by: s
     values, labels = [], []
     for where, row in rows:
         place = [_number(row[name], f"{where} {name}") for name in axes]
-        for number, name, most in zip(place, axes, _RANGES, strict=True):
-            if degrees and abs(number) > most:
+        for number, name, limit in zip(place, axes, _RANGES, strict=True):
+            if degrees and abs(number) > limit:
                 raise Misuse(
-                    f"{where} {name}: {number:g} is beyond ±{most} degrees; are latitude and"
+                    f"{where} {name}: {number:g} is beyond ±{limit} degrees; are latitude and"
                     " longitude swapped?"
                 )
         values.append(place)

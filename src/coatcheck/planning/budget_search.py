@@ -1,4 +1,4 @@
-"""Finds, for each mechanism, the best parameters that keep a promise.
+"""The search, for each mechanism, for the best parameters that keep a promise.
 
 A smaller cap hides better in a crowd and so allows a larger local ε. Which of the two wins is
 decided by the mechanism's own law for every candidate, never by a formula for one of them alone.
@@ -77,26 +77,26 @@ class Promise:
         check_share(self.rate, "`rate`")
         if self.sampling not in {"coins", "secret"}:
             raise Misuse(f"`sampling` must be 'coins' or 'secret', not {self.sampling!r}")
-        if self.secret < 1 and self.corrupted:
+        if self.sampled_share < 1 and self.corrupted:
             raise Misuse(
                 "a secret sample must have no corrupted people, who would know whether they were "
                 "drawn; plan with sampling='coins'"
             )
-        if not self.single and self.method != "mechanism":
+        if not self.is_single_round and self.method != "mechanism":
             raise Misuse(f"several rounds need method 'mechanism', not {self.method!r}")
 
     @property
-    def single(self) -> bool:
-        """Whether the promise is for one round in which everybody reports."""
+    def is_single_round(self) -> bool:
+        """Whether the promise is for a single round, in which everybody reports."""
         return self.rounds == 1 and self.rate == 1
 
     @property
-    def secret(self) -> float:
+    def sampled_share(self) -> float:
         """The share of the population that is drawn in secret."""
         return self.rate if self.sampling == "secret" else 1.0
 
-    def tossed(self, law: Law) -> Law:
-        """Return the law of a message, which may be silence."""
+    def message_law(self, law: Law) -> Law:
+        """Return the law of a message: of a report, or of a report behind a participation coin."""
         if self.rate == 1 or self.sampling == "secret" or isinstance(law, OwnCoin):
             return law
         return OwnCoin(law=law, rate=self.rate)
@@ -104,9 +104,9 @@ class Promise:
     @cached_property
     def per_round(self) -> "Promise":
         """A promise for a single round that costs about as much as one of these rounds."""
-        if self.single:
+        if self.is_single_round:
             return self
-        law = self.tossed(any_ldp(self.budget(any_ldp)))
+        law = self.message_law(any_ldp(self.budget(any_ldp)))
         epsilon = max(1e-6, central(law, size=self._hidden(), delta=self.delta))
         rate = 1.0 if self.sampling == "secret" else self.rate
         return replace(self, epsilon=epsilon, rounds=1, rate=rate)
@@ -115,50 +115,50 @@ class Promise:
         """Find the largest local ε of a mechanism that keeps the promise."""
 
         def message(epsilon: float) -> Law:
-            return self.tossed(make(epsilon))
+            return self.message_law(make(epsilon))
 
-        if self.rounds > 1 or self.secret < 1:
+        if self.rounds > 1 or self.sampled_share < 1:
             return calibrate_rounds(
                 message,
                 epsilon=self.epsilon,
                 crowd=self._hidden(),
                 delta=self.delta,
                 rounds=self.rounds,
-                sampled=self.secret,
+                sampled=self.sampled_share,
             )
         args = {**self._people(), "delta": self.delta, "method": self.method}
         return calibrate(message, epsilon=self.epsilon, **args).local_epsilon
 
-    def kept_by(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> Guarantee:
+    def guarantee_of(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> Guarantee:
         """Return a law's guarantee in one round, in this crowd or another, with people lost."""
         people = self._people(crowd, lost)
-        return amplify(self.tossed(law), **people, delta=self.delta, method=self.method)
+        return amplify(self.message_law(law), **people, delta=self.delta, method=self.method)
 
     def total(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> float:
         """Return the ε of all rounds together, in this crowd or another, with people lost."""
-        if self.single:
-            return self.kept_by(law, crowd=crowd, lost=lost).epsilon
+        if self.is_single_round:
+            return self.guarantee_of(law, crowd=crowd, lost=lost).epsilon
         return compose(
-            self.tossed(law),
+            self.message_law(law),
             crowd=self._hidden(crowd, lost),
             delta=self.delta,
             rounds=self.rounds,
-            sampled=self.secret,
+            sampled=self.sampled_share,
         )
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the sum over rounds relies on, besides the assumptions of each round."""
-        if self.single:
+        if self.is_single_round:
             return ()
-        drawn = "nobody in the population is corrupted or learns who was drawn for a round"
+        sample = "nobody in the population is corrupted or learns who was drawn for a round"
         fixed = "the rounds, their mechanism and their least crowd are fixed in advance"
-        return (fixed,) if self.secret == 1 else (fixed, drawn)
+        return (fixed,) if self.sampled_share == 1 else (fixed, sample)
 
-    def fitting(self, law: Law) -> int:
+    def ledger_rounds(self, law: Law) -> int:
         """Count the rounds that a ledger with this limit accepts, even if terms vary."""
         limit = Budget(epsilon=self.epsilon, delta=self.delta)
-        stretch = limit.stretch(self.tossed(law), crowd=self._hidden())
+        stretch = limit.stretch(self.message_law(law), crowd=self._hidden())
         plain = int(self.epsilon / law.epsilon) if law.epsilon > 0 else self.rounds
         return min(self.rounds, max(plain, int(limit.whole / stretch) if stretch else self.rounds))
 
@@ -236,7 +236,7 @@ def _calibrated(promise: Promise, choice: Choice, goal: Goal) -> Choice:
 
 def designed(promise: Promise, choice: Choice) -> Design:
     """Add to a choice its guarantee under a promise."""
-    guarantee = promise.kept_by(choice.randomizer.law)
+    guarantee = promise.guarantee_of(choice.randomizer.law)
     attributes = {field.name: getattr(choice, field.name) for field in fields(choice)}
     return Design(**attributes, guarantee=guarantee)
 

@@ -245,8 +245,8 @@ def draw_errors(rows: list[Row], path: Path) -> None:
     least = {(r.mechanism, r.epsilon): r for r in sorted(rows, key=lambda r: -r.mean_error)}
     with _figure(path, 1, (11, 6), sharex=True, sharey=True) as (figure, ((left, right),)):
         for axes, shown, title in (
-            (left, unbiased, "Read without bias, as in the paper"),
-            (right, least.values(), "Each mechanism, read with the least error"),
+            (left, unbiased, "Decoded without bias, as in the paper"),
+            (right, least.values(), "Each mechanism, decoded with the least error"),
         ):
             ordered = sorted(shown, key=lambda row: row.epsilon)
             lines: Curves = {name: [] for name in COLORS}
@@ -275,7 +275,8 @@ def draw_plan(plan: Plan, path: Path) -> None:
     goal = plan.goal
     if goal == "task":
         raise Misuse(
-            "a plan for goal 'task' is scored at one crowd and one ε, so it has no curve to draw"
+            "a plan for goal 'task' is scored at one crowd and one ε, so it has no curve to draw;"
+            " plan with another goal"
         )
     rows = len(plan.groups)
     with _figure(path, rows, (11, 0.8 + 4.2 * rows), sharey="row") as (figure, grid):

@@ -1,4 +1,4 @@
-"""Repeated rounds, and the inverse questions: how many people, or which ε, an error needs."""
+"""Repeated rounds, and the inverse questions: how many people, or which ε, does an error need?"""
 
 import math
 from collections.abc import Callable
@@ -31,8 +31,8 @@ class RepeatedRounds:
         rate: the chance with which a person reports in a round.
         sampling: by participation coins, or by a secret sample.
         skipped: the number of rounds in which a person does not report, on average.
-        fitting: the number of rounds that a ledger with this limit accepts, even if terms depend
-            on the results of earlier rounds.
+        ledger_rounds: the number of rounds that a ledger with this limit accepts, even if terms
+            depend on the results of earlier rounds.
         population: the number of people from which a round's crowd is drawn.
     """
 
@@ -40,12 +40,12 @@ class RepeatedRounds:
     rate: float
     sampling: Sampling
     skipped: float
-    fitting: int
+    ledger_rounds: int
     population: int
 
     def __str__(self) -> str:
         reports = f"{self.rounds - self.skipped:,.4g}"
-        accepts = f"accepts {self.fitting:,} of them, because later terms might change"
+        accepts = f"accepts {self.ledger_rounds:,} of them, because later terms might change"
         if self.rate == 1:
             task = (
                 "Each person may report in every round, and may skip any of them in which the crowd"
@@ -62,20 +62,21 @@ class RepeatedRounds:
                 f"Each person is drawn for about {reports} of them, out of {self.population:,};"
                 " a person who is drawn and skips the round counts as lost"
             )
-            accepts = f"accepts {self.fitting:,} reports, and cannot take the sample into account"
+            accepts = (
+                f"accepts {self.ledger_rounds:,} reports, and cannot take the sample into account"
+            )
         return f"{task}. A ledger with this limit {accepts}."
 
 
 def repeated_rounds(promise: Promise, law: Law) -> RepeatedRounds:
     """Return what the rounds of a promise require of each person."""
-    drawn = promise.secret
     return RepeatedRounds(
         rounds=promise.rounds,
         rate=promise.rate,
         sampling=promise.sampling,
         skipped=promise.rounds * (1 - promise.rate),
-        fitting=promise.fitting(law),
-        population=round(promise.crowd / drawn),
+        ledger_rounds=promise.ledger_rounds(law),
+        population=round(promise.crowd / promise.sampled_share),
     )
 
 
@@ -131,10 +132,10 @@ def _smallest(
     range_: tuple[float, float, float],
     rounded: Callable[[float], float],
 ) -> float | None:
-    """Find about the least value at which a falling error is small enough; None if there is none.
+    """Find about the least value at which the error is small enough; None if there is none.
 
-    The range is the least value, a guess and the largest value. Quick predictions find the value,
-    and full ones confirm it.
+    *Assumes:* the error falls as the value grows. The range is the least value, a guess and the
+    largest value. Quick predictions find the value, and full ones confirm it.
     """
 
     @cache

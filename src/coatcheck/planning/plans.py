@@ -46,10 +46,10 @@ Aim = Goal | Literal["task"]
 GOALS: Final[dict[Aim, str]] = {
     "mean": "mean distance",
     "squared": "root mean squared distance",
-    "median": "distance within which half of all people are read",
+    "median": "distance within which half of all people are decoded",
     "worst": "mean distance at the worst value",
     "unbiased": "root mean squared error at the worst value, unbiased",
-    "task": "what a round of the task loses, tried on a prior",
+    "task": "loss of a round of the task, tried on a prior",
 }
 
 LOSSES: Final = (0.01, 0.05, 0.1, 0.2)
@@ -187,7 +187,7 @@ def _recommended(
     """Recommend the first design, behind a participation coin if people toss one."""
     best = ranked[0]
     randomizer = best.randomizer
-    if promise.rate < promise.secret and best.worth_a_report:
+    if promise.rate < promise.sampled_share and best.worth_a_report:
         randomizer = CoinResponse(part=randomizer, rate=promise.rate)
     return Recommendation(
         name=name,
@@ -224,7 +224,7 @@ class Recommendation(GroupPlan):
     prior: Prior | None = None
 
     def __repr__(self) -> str:
-        return f"Recommendation({self.name}: {described(self.best)})"
+        return f"Recommendation({self.name}: {design_text(self.best)})"
 
     @property
     def best(self) -> Design:
@@ -234,7 +234,7 @@ class Recommendation(GroupPlan):
     @property
     def expected(self) -> Guarantee:
         """The guarantee of the recommended design if as many people come as expected."""
-        return self.promise.kept_by(self.best.randomizer.law, crowd=self.group.expected)
+        return self.promise.guarantee_of(self.best.randomizer.law, crowd=self.group.expected)
 
     def without(self, mechanism: str) -> "Recommendation":
         """Return the plan without a mechanism."""
@@ -261,7 +261,9 @@ class Recommendation(GroupPlan):
     def repeated(self) -> RepeatedRounds | None:
         """What the rounds require of each person, if there are several or not everybody reports."""
         return (
-            None if self.promise.single else repeated_rounds(self.promise, self.best.randomizer.law)
+            None
+            if self.promise.is_single_round
+            else repeated_rounds(self.promise, self.best.randomizer.law)
         )
 
     @property
@@ -277,8 +279,8 @@ class Recommendation(GroupPlan):
     def sentences(self) -> list[str]:
         """The people that the error is for, the guarantee of the design, and its warnings."""
         best = self.best.guarantee
-        lost = self.fading.items()
-        fading = ", ".join(f"{left:.4g} with {share:.0%} of them lost" for share, left in lost)
+        losses = self.fading.items()
+        fading = ", ".join(f"{eps:.4g} with {share:.0%} of them lost" for share, eps in losses)
         honest = f"{best.crowd:,} people, {best.anonymous:,} honest and anonymous"
         sentences = error_sentences(self.best)
         repeated = self.repeated
@@ -348,7 +350,7 @@ class Plan:
     def _repr_html_(self) -> str:
         head = ("group", "at least", "mechanism", "error")
         rows = [
-            (g.name, f"{g.minimum:,}", described(g.best), error_text(g.best, g.goal))
+            (g.name, f"{g.minimum:,}", design_text(g.best), error_text(g.best, g.goal))
             for g in self.groups
         ]
         return html_table(self.headline.rstrip(":"), head, rows, note=str(self))
@@ -356,7 +358,7 @@ class Plan:
     def __str__(self) -> str:
         lines = [self.headline]
         for group in self.groups:
-            best, error = described(group.best), error_text(group.best, group.goal)
+            best, error = design_text(group.best), error_text(group.best, group.goal)
             lines.append(f"- {group.name}: {best}; error {error} ({group.reason}).")
             lines += [f"  {sentence}" for sentence in group.sentences]
         return "\n".join(lines)
@@ -381,13 +383,13 @@ def shape(randomizer: Randomizer) -> str:
     return f"cells {' x '.join(map(str, params['cells']))}" if "cells" in params else ""
 
 
-def described(design: Design) -> str:
+def design_text(design: Design) -> str:
     """Name a mechanism with its parameters."""
     randomizer = design.randomizer
     if not design.worth_a_report:
         return "no report, the same place for everybody"
     name = f"{randomizer.name} with local ε = {randomizer.epsilon:.4g}"
-    return ", ".join(filter(None, (name, shape(randomizer), f"read by {design.how}")))
+    return ", ".join(filter(None, (name, shape(randomizer), f"decoded by {design.how}")))
 
 
 def error_text(design: Design, goal: Aim = "mean") -> str:
@@ -404,7 +406,7 @@ def error_text(design: Design, goal: Aim = "mean") -> str:
 def error_sentences(design: Design) -> list[str]:
     """Say for whom the error holds, and within which distance most people are decoded."""
     if not design.worth_a_report:
-        constant = f"everybody is answered the same place, with this error for {design.people}"
+        constant = f"the same place for everybody has this error for {design.people}"
         return [f"No report is worth asking for: {constant}. Ask for a larger ε or a larger crowd."]
     sentences = []
     errors = design.errors if design.goal in GOALS and design.goal != "task" else None
@@ -412,12 +414,12 @@ def error_sentences(design: Design) -> list[str]:
         near, far = (
             _size(x, design.randomizer) for x in (errors.percentile_90, errors.percentile_99)
         )
-        whom = design.people if design.goal in AVERAGES else EVENLY
-        sentences.append(f"For {whom}: 90 % are read within {near}, 99 % within {far}.")
+        people = design.people if design.goal in AVERAGES else EVENLY
+        sentences.append(f"For {people}: 90 % are decoded within {near}, 99 % within {far}.")
     if design.how in LEARNED and design.prior is None:
         sentences.append(
-            "Reports are read by where the batch shows people to be, so the error is less where "
-            "people crowd together."
+            "Reports are decoded under the density that the batch shows, so the error is smaller "
+            "where people crowd together."
         )
     return sentences
 

@@ -1,11 +1,11 @@
-"""Chooses a mechanism by trial rounds of a task on a prior crowd, not by squared error.
+"""The choice of a mechanism by trial rounds of a task on a prior crowd, not by squared error.
 
 The least squared error is the wrong goal for most tasks: for neighbours at ε 8 it gives an F1 of
 0.50, where a smaller cap, decoded as it is, gives 0.77 at the same ε. So this file tries candidates
 on a public sample (public data, or a made-up crowd) and ranks them by the task's own score. The
-best of many noisy scores is too good, so a few finalists are tried again, and the winner is scored
-once more on crowds that had no part in choosing it. Nothing about the people who will report is
-used, so the choice costs no budget. Paper, evaluation.
+best of many noisy scores flatters its candidate, so a few finalists are tried again, and the winner
+is scored once more on crowds that had no part in choosing it. Nothing about the people who will
+report is used, so the choice costs no budget. Paper, evaluation.
 """
 
 import math
@@ -42,7 +42,7 @@ Team = tuple[Candidate, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class TrialResult:
     """The score of candidates, averaged over rounds, with the standard error of that mean.
 
     Attributes:
@@ -70,7 +70,7 @@ def tune(
     prior: Sequence[Floats],
     entropy: Entropy,
     rounds: int = 2,
-) -> list[Tried]:
+) -> list[TrialResult]:
     """Try every candidate in rounds of the task on the prior; return the best score first.
 
     `prior` has one array per group, in the user's units. A candidate is for every group, or a tuple
@@ -92,7 +92,7 @@ def tune(
 
 def _tried(
     task: Task, teams: Sequence[Team], *, crowds: Sequence[Sequence[Floats]], entropy: Entropy
-) -> list[Tried]:
+) -> list[TrialResult]:
     """Try every team in one round on each crowd; return the best score first."""
     if not isinstance(task, Scored):
         raise Misuse(f"task {task.name} has no method `score`, which scores a round; add it")
@@ -116,7 +116,7 @@ def _tried(
         values = np.array([score.value for score in scores])
         error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
         mean = replace(scores[0], value=float(values.mean()))
-        tried.append(Tried(team=team, score=mean, standard_error=error, values=values))
+        tried.append(TrialResult(team=team, score=mean, standard_error=error, values=values))
     sign = -1.0 if tried[0].score.higher_is_better else 1.0
     return sorted(tried, key=lambda result: sign * result.score.value)
 
@@ -173,7 +173,7 @@ def designs_for(
             for own, domain, count in zip(priors, plain, sizes, strict=True)
         ]
 
-    def rounds(teams: Sequence[Team], count: int) -> list[Tried]:
+    def rounds(teams: Sequence[Team], count: int) -> list[TrialResult]:
         return _tried(task, teams, crowds=[crowd() for _ in range(count)], entropy=entropy)
 
     teams = [tuple(team) for team in _spread(plain, budgets=[p.budget for p in promises])]
@@ -184,7 +184,7 @@ def designs_for(
     )
     finalists = _finalists(rounds(teams, 2))
     again = rounds([*finalists, usual], _AGAIN)
-    best: dict[str, Tried] = {}
+    best: dict[str, TrialResult] = {}
     for tried in [_winner(rounds([again[0].team, usual], _HELD_OUT), usual), *again]:
         best.setdefault(tried.candidate.randomizer.name, tried)
     return [
@@ -193,8 +193,8 @@ def designs_for(
     ]
 
 
-def _finalists(tried: Sequence[Tried]) -> list[Team]:
-    """Return the best few, and the best of each mechanism."""
+def _finalists(tried: Sequence[TrialResult]) -> list[Team]:
+    """Return the best candidates, and the best one of each mechanism."""
     names = [result.candidate.randomizer.name for result in tried]
     return [
         result.team
@@ -203,8 +203,8 @@ def _finalists(tried: Sequence[Tried]) -> list[Team]:
     ]
 
 
-def _winner(tried: Sequence[Tried], usual: Team) -> Tried:
-    """Return the first of two, unless the usual design is second and not clearly worse."""
+def _winner(tried: Sequence[TrialResult], usual: Team) -> TrialResult:
+    """Return the better of two; but the usual design if the other is not clearly better."""
     first, second = tried
     gain = first.values - second.values
     clear = abs(gain.mean()) > _CLEARLY * gain.std(ddof=1) / math.sqrt(len(gain))
@@ -213,7 +213,7 @@ def _winner(tried: Sequence[Tried], usual: Team) -> Tried:
     return second
 
 
-def _choice(candidate: Candidate, tried: Tried) -> Choice:
+def _choice(candidate: Candidate, tried: TrialResult) -> Choice:
     value = tried.score.value
     return Choice(
         randomizer=candidate.randomizer,
@@ -262,5 +262,5 @@ def _sides(domains: Sequence[Box | Ball], epsilon: float) -> list[int]:
     if not all(isinstance(domain, Box) for domain in domains):
         return []
     # With more cells than this, reports name the true cell too rarely.
-    d, most = max(domain.dimension for domain in domains), 4 * math.exp(epsilon) + 9
-    return [side for side in _SIDES if side**d <= most]
+    dimension = max(domain.dimension for domain in domains)
+    return [side for side in _SIDES if side**dimension <= 4 * math.exp(epsilon) + 9]

@@ -1,9 +1,10 @@
 """The client role: check terms, join with one randomized report, open the answer.
 
-Three steps of a person. `examine` checks the terms and computes the promise anew, and makes an
-`Invitation`. Its `join` randomizes the value once, seals the report and its traps, and stores the
-ticket before the ledger is charged; `wrap` lays out what is sealed. `collect` opens the answer,
-and `read` and `write` exchange letters with partners.
+Three steps of a person. `examine` verifies the terms, computes their promise anew, refuses terms
+that promise too little or cost too much, and returns an `Invitation`. Its `join` randomizes the
+value once, seals the report and its traps, and stores the ticket before the ledger is charged;
+`wrap` lays out what is sealed. `collect` opens the answer, and `read` and `write` exchange letters
+with partners.
 
 No I/O: the in-memory simulation, the commands over files and `services.person` drive these same
 functions. Only `join` sees the value. SPEC section 12; paper sections "A Concrete Protocol" and

@@ -1,8 +1,9 @@
-"""Privacy Pass (RFC 9577, RFC 9578 type 2): a round's challenge, and redemption of tokens.
+"""Privacy Pass (RFC 9577, RFC 9578 type 2): a round's challenge, and the check of its tokens.
 
 A token says that an issuer admitted somebody, but not whom, because the issuer signed it blindly.
 Everybody can check it with the issuer's key in the terms. Issuing is not part of coatcheck: an app
-brings the token. SPEC section 6.
+brings the token. Nothing here remembers tokens: the shuffler's store refuses a token that was used
+before (`services.shuffler.store.Verdict.SPENT`). SPEC section 6.
 """
 
 import base64

@@ -443,7 +443,7 @@ class Peeler:
         )
 
     def rank(self, group: int, name: bytes) -> bytes:
-        """Return an item's rank in the new order."""
+        """Return an item's rank in the batch: the permutation is the order of these ranks."""
         # A keyed hash, not a random permutation: a retry after a crash gives the same order
         # (S10.39), and without the secret the order reveals nothing. Ids are unique, so no two
         # items have the same rank.

@@ -41,7 +41,7 @@ _KNOWN: Final = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """How far estimates are from the values, in the unit of the domain.
+    """The distances of estimates from the values, in the unit of the domain.
 
     Attributes:
         mean: over people and over the noise; on categories the share of wrong labels.
@@ -104,13 +104,13 @@ class Choice(Candidate):
 
     @property
     def people(self) -> str:
-        """Return for whom the error is predicted."""
+        """Return the people for whom the error is predicted, in words."""
         if self.goal == "task":
             return "a round of the task"
         if self.goal not in AVERAGES:
             return "the value with the largest error"
         has_prior = self.prior is not None and not self.prior.is_even
-        return f"people as the prior says ({self.prior.source})" if has_prior else EVENLY  # type: ignore[union-attr] # it has one
+        return f"people spread as in the prior ({self.prior.source})" if has_prior else EVENLY  # type: ignore[union-attr] # it has one
 
     @property
     def words(self) -> str:
@@ -119,10 +119,10 @@ class Choice(Candidate):
         if not self.worth_a_report:
             return f"{words} with the same estimate for everybody: do not ask for reports at this ε"
         if self.errors is not None and not isinstance(self.randomizer.domain, Categories):
-            whom = "of them" if self.goal in AVERAGES else f"of {EVENLY}"
+            people = "of them" if self.goal in AVERAGES else f"of {EVENLY}"
             words += (
-                f"; 90 % {whom} are within {self.errors.percentile_90:.4g} of their estimate, 99 % "
-                f"within {self.errors.percentile_99:.4g}"
+                f"; 90 % {people} are within {self.errors.percentile_90:.4g} of their estimate, "
+                f"99 % within {self.errors.percentile_99:.4g}"
             )
         if self.report_free is None:
             return words
@@ -151,7 +151,7 @@ def constant(epsilon: float) -> Budget:
 def fit(shape: Shape, budget: Budget, how: Decode | None = None) -> Randomizer:
     """Return the mechanism of a shape with the ε that its budget gives it.
 
-    A shape whose reports say nothing gets no ε from its budget; any ε will do for it.
+    A shape whose reports reveal nothing gets no ε from its budget, so it takes that of any law.
     """
     epsilon = budget(lambda x: shape(epsilon=x).law) or budget(any_ldp)
     return shape(epsilon=epsilon, decode=how) if how else shape(epsilon=epsilon)
@@ -214,13 +214,13 @@ def errors_under(
     else:
         estimates = randomizer.estimate(reports, randomizer.plain_decode(how))
     errors = misses(domain, estimates, values)
-    half, most, nearly = np.quantile(errors, (0.5, 0.9, 0.99)).tolist()
+    median, percentile_90, percentile_99 = np.quantile(errors, (0.5, 0.9, 0.99)).tolist()
     return Errors(
         mean=float(errors.mean()),
         squared=math.sqrt(float((errors * errors).mean())),
-        median=half,
-        percentile_90=most,
-        percentile_99=nearly,
+        median=median,
+        percentile_90=percentile_90,
+        percentile_99=percentile_99,
     )
 
 

@@ -29,7 +29,7 @@ from coatcheck.randomizers.prior import Prior
 
 
 def cell_corners(points: Floats, half: Floats, p: float, closest: int = 1) -> Floats | None:
-    """Return the corners of the cells inside the box -half .. half; None where that is too hard.
+    """Return the corners of the cells inside the box -half .. half; None if it costs too much.
 
     All places of a cell have the same closest points. With the points mirrored in each side of
     the box, cells end at the sides, so the corners are vertices of one Voronoi diagram.
@@ -545,10 +545,9 @@ def _on_lattice(domain: Box | Ball, places: Floats) -> tuple[tuple[int, ...], ..
     return tuple(sorted({tuple(point) for point in snapped.tolist()}))
 
 
-def _whole_rows(rows: Any, dimension: int, what: str) -> tuple[tuple[int, ...], ...]:
+def _whole_rows(rows: Any, dimension: int, name: str) -> tuple[tuple[int, ...], ...]:
     """Return rows of whole numbers as tuples, or raise `Misuse`."""
     for row in rows:  # no row is copied before all are checked to be short
-        whole = len(row) == dimension and all(type(i) is int and not abs(i) >> 32 for i in row)
-        if not whole:
-            raise Misuse(f"{what} must be {dimension} whole numbers below 2^32 in size")
+        if len(row) != dimension or not all(type(i) is int and not abs(i) >> 32 for i in row):
+            raise Misuse(f"{name} must be {dimension} whole numbers below 2^32 in size")
     return tuple(tuple(row) for row in rows)

@@ -191,12 +191,14 @@ class FieldwiseResponse(Randomizer):
         return math.prod(masses, start=Fraction(1))
 
     def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
-        """Refuse: fields have different units; ask `parts[name].expected_error()`."""
-        raise Misuse(f"fields have errors of their own (how={how}, power={power}): ask parts[...]")
+        """Refuse: fields have different units; call `parts[name].expected_error()`."""
+        del how, power
+        raise Misuse("each field has its own error and unit; call parts[name].expected_error()")
 
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
-        """Refuse: fields have different units; ask `parts[name].worst_error()`."""
-        raise Misuse(f"fields have errors of their own (how={how}, power={power}): ask parts[...]")
+        """Refuse: fields have different units; call `parts[name].worst_error()`."""
+        del how, power
+        raise Misuse("each field has its own error and unit; call parts[name].worst_error()")
 
 
 def _with_epsilon(part: Randomizer, epsilon: float) -> Randomizer:

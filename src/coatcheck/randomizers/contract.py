@@ -1,4 +1,4 @@
-"""What every local randomizer provides: noisy reports, estimates from them, and a promise.
+"""The contract of every local randomizer: noisy reports, estimates from them, and a promise.
 
 Client and server build the same object from its parameters. The client calls `randomize`, where
 the value is; the server calls `estimate`, which needs no secret. A mechanism states its privacy
@@ -43,7 +43,7 @@ class Randomizer(ABC):
     Attributes:
         name: its name in terms and commands.
         domain: the values it takes.
-        epsilon: the budget it was built for; `epsilon_spent` is what its integers really cost.
+        epsilon: the budget it was built for; `epsilon_spent` bounds the cost of its integer coin.
         decode: the decoder that `estimate` uses by default.
     """
 
@@ -232,11 +232,11 @@ class Randomizer(ABC):
 
     def _frame(self, reports: Reports) -> Floats:
         """Return reports in the frame in which `_decode` works."""
-        raise NotImplementedError(f"{self.name} decodes {reports.shape} reports in `estimate`")
+        raise NotImplementedError(f"{self.name} must define `_frame` or override `estimate`")
 
     def _decode(self, reports: Floats, how: Decode) -> Floats:
         """Return places of the unit ball for reports in the frame."""
-        raise NotImplementedError(f"{self.name} decodes {reports.shape} reports by {how} elsewhere")
+        raise NotImplementedError(f"{self.name} must define `_decode` or override `estimate`")
 
     @property
     def _numeric(self) -> Box | Ball:
@@ -283,7 +283,8 @@ class Randomizer(ABC):
         In closed form, and linear in the squared coordinates of the place, so that its mean and
         its maximum over the domain are its values at a few places.
         """
-        raise Misuse(f"{self.name} has no unbiased estimate, so no squared error at {place}")
+        del place
+        raise Misuse(f"{self.name} has no unbiased estimate, so no squared error; use minkowski")
 
     def _nodes(self, size: int) -> tuple[Floats, Floats]:
         """Return places of the unit ball and, for each, the draws that `_outcomes` takes."""
@@ -309,7 +310,7 @@ class Randomizer(ABC):
 
     def _outcomes(self, places: Floats, draws: Floats) -> list[tuple[float, Floats]]:
         """Return the weight of each branch of the mechanism, and its reports in the frame."""
-        raise NotImplementedError(f"{self.name} has no branches at {places.shape}, {draws.shape}")
+        raise NotImplementedError(f"{self.name} must define `_outcomes` or override its errors")
 
     # -- parameters
 

@@ -1,4 +1,4 @@
-"""Estimates the density of people from their noisy reports, and decodes reports under it.
+"""The density of people, estimated from their noisy reports, and reports decoded under it.
 
 The domain is cut into cells. A channel gives the probability of each bin of reports from each
 cell, by the mechanism's own law. Expectation maximisation with a little smoothing (EMS, as in the
@@ -91,7 +91,7 @@ class Cells:
 
     @property
     def even(self) -> Floats:
-        """The density of people who are equally likely to be anywhere."""
+        """The even density: people are equally likely to be anywhere in the domain."""
         count = int(self.inside.sum())
         return np.full(count, 1 / count)
 
@@ -414,7 +414,7 @@ _CHUNK: Final = 1 << 18  # pairs of a bin and a cell at a time
 
 
 class Weights(Protocol):
-    """The part of a prior that decoding needs."""
+    """The method of a prior that decoding needs."""
 
     def on(self, cells: Cells) -> Floats:
         """Return its weight in each cell."""

@@ -62,8 +62,8 @@ class Stairs:
     @property
     def fit(self) -> bool:
         """Return whether a whole number of stairs covers the reports, up to rounding."""
-        left = 2 * (self.half + self.reach) + 1 - self._count * self._width
-        return self._count > 1 and abs(left) <= self._count and self.half >= _FINE
+        remainder = 2 * (self.half + self.reach) + 1 - self._count * self._width
+        return self._count > 1 and abs(remainder) <= self._count and self.half >= _FINE
 
     @cached_property
     def share(self) -> float:
@@ -315,7 +315,7 @@ class GridResponse(MixedResponse):
 def finer_grids(domain: Box) -> Iterator[tuple[int, ...]]:
     """Yield grids of more and more cells, cutting longer axes first and equal axes in turn.
 
-    In two dimensions also the small grids of one row.
+    In two dimensions this includes the small grids of one row or column.
     """
     longest = float(domain.scale.max())
     shares = (domain.scale / longest).tolist()

@@ -1,4 +1,4 @@
-"""Integer points of l_p balls: counts them, and draws one of them uniformly.
+"""Integer points of l_p balls: their number, and uniform draws of them.
 
 Draws are exact, in integers, for p = 1 and p = inf in any dimension and for p = 2 up to dimension
 8; in other balls they are floats that are rounded, and `exact` is False.

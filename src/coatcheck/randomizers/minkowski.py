@@ -231,7 +231,7 @@ class MinkowskiResponse(CapResponse):
 
     @property
     def decodes(self) -> tuple[Decode, ...]:
-        """Return the ways to read a report; the median only where caps are boxes."""
+        """Return the decoders of a report; the median only where caps are boxes."""
         median: tuple[Decode, ...] = ("median",) if self._boxes else ()
         return ("project", *median, "unbiased", "raw", *self.learns)
 
@@ -249,8 +249,8 @@ class MinkowskiResponse(CapResponse):
         if how == "unbiased":
             if self.heads == 0:
                 raise Misuse(
-                    f"a cap of radius {self.radius:g} is too small to say anything; take a larger "
-                    "`radius`"
+                    f"a cap of radius {self.radius:g} is too small to reveal anything; take a "
+                    "larger `radius`"
                 )
             return self._stairs.estimate(reports) if self._stairs else reports / self.mixing
         if how == "median":
@@ -314,7 +314,7 @@ class BoundedResponse(CapResponse):
 
     @property
     def decodes(self) -> tuple[Decode, ...]:
-        """Return the ways to read a report; the median only where caps are boxes."""
+        """Return the decoders of a report; the median only where caps are boxes."""
         median: tuple[Decode, ...] = ("median",) if self._boxes else ()
         return ("raw", *median, *self.learns)
 

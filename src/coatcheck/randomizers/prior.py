@@ -27,7 +27,7 @@ from coatcheck.randomizers.density import Cells, decode_batch
 
 _BLURS: Final = 4  # rounds of smoothing: a venue also represents its neighbourhood
 _FINE: Final = 2_304
-_TOO_FEW: Final = "a prior needs at least two different places, with weights above 0"
+_TOO_FEW: Final = "a prior must have at least two different places with weights above 0; add places"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +61,15 @@ class Prior:
         The first index runs along the first axis of the box from `lo` to `hi`, and so on.
         """
         counts = _numbers(grid)
-        if not isinstance(domain, Box) or counts.ndim != domain.dimension or counts.size < 2:
+        if not isinstance(domain, Box):
+            raise Misuse(f"`grid` must be a raster over a Box, not over {domain}")
+        if counts.ndim != domain.dimension:
             raise Misuse(
-                f"`grid` needs a Box with one axis per index, and two cells or more; got the shape "
-                f"{counts.shape} on {domain}"
+                f"`grid` must have one index per axis of the box, {domain.dimension}, got the "
+                f"shape {counts.shape}"
             )
+        if counts.size < 2:
+            raise Misuse(f"`grid` must have at least two cells, got {counts.size}")
         _check_weights(counts)
         sides = [(np.arange(count) + 0.5) / count * 2 - 1 for count in counts.shape]
         places = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1)
@@ -194,7 +198,7 @@ class Prior:
         if isinstance(domain, Categories) != labels:
             raise Misuse(f"a prior of {'labels' if labels else 'places'} does not fit {domain}")
         if isinstance(domain, Categories):
-            held = np.asarray(np.isin(self.points, domain.labels))
+            inside = np.asarray(np.isin(self.points, domain.labels))
         elif self.points.shape[1] != domain.dimension:
             raise Misuse(
                 f"the prior's places must have {domain.dimension} coordinates, as the domain, got "
@@ -202,17 +206,17 @@ class Prior:
             )
         elif isinstance(domain, Box):
             above, below = self.points >= domain.lo, self.points <= domain.hi
-            held = np.asarray((above & below).all(axis=1))
+            inside = np.asarray((above & below).all(axis=1))
         else:
-            held = np.asarray(np.linalg.norm(self.points, ord=domain.p, axis=1) <= domain.radius)
-        weights = self.weights * held
+            inside = np.asarray(np.linalg.norm(self.points, ord=domain.p, axis=1) <= domain.radius)
+        weights = self.weights * inside
         if not weights.sum() > 0:
             raise Misuse(
                 f"none of the prior's places ({self.source}) lies in the domain; are latitude and "
                 "longitude swapped, or is it another city?"
             )
-        points: Any = self.points[held]
-        return domain.snap(points), weights[held]
+        points: Any = self.points[inside]
+        return domain.snap(points), weights[inside]
 
 
 def _numbers(weights: ArrayLike) -> Floats:
@@ -250,7 +254,7 @@ def posterior_mean(randomizer: Randomizer, reports: Reports, *, prior: Floats) -
         raise Misuse(f"a posterior mean works on a Box or a Ball, not on {domain}")
     if reports.ndim != 2 or reports.shape[1] != randomizer.width:
         raise Misuse(f"reports must have the shape (n, {randomizer.width}), got {reports.shape}")
-    places = _everybodys(prior, len(reports), domain.dimension)
+    places = _places_of_each(prior, len(reports), domain.dimension)
     means = np.empty((len(reports), domain.dimension))
     size = max(1, _PAIRS // places.shape[1])
     for start in range(0, len(reports), size):
@@ -259,7 +263,7 @@ def posterior_mean(randomizer: Randomizer, reports: Reports, *, prior: Floats) -
     return means
 
 
-def _everybodys(prior: Floats, n: int, d: int) -> Floats:
+def _places_of_each(prior: Floats, n: int, d: int) -> Floats:
     """Return the places of each of n people, (n, m, d), without copying shared ones."""
     places = np.asarray(prior, dtype=np.float64)
     if places.ndim == 2:
@@ -276,11 +280,11 @@ def _means(randomizer: Randomizer, domain: Box | Ball, reports: Reports, places:
     n, m, d = places.shape
     points = domain.snap(places.reshape(n * m, d))
     likely = randomizer.density(np.repeat(reports, m, axis=0), points).reshape(n, m)
-    whole = likely.sum(axis=1, keepdims=True)
-    if not (whole > 0).all():
+    totals = likely.sum(axis=1, keepdims=True)
+    if not (totals > 0).all():
         raise Misuse(
             f"some reports are impossible: {randomizer.name} does not give them from any place of "
             "the prior"
         )
-    means: Floats = np.einsum("km,kmd->kd", likely / whole, places)
+    means: Floats = np.einsum("km,kmd->kd", likely / totals, places)
     return means

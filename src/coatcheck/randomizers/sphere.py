@@ -399,7 +399,7 @@ class SphereResponse(MixedResponse):
         )
 
     def _misses(self, lengths: Floats, draws: Floats, how: Decode, power: int) -> Floats:
-        """Return errors of values of these lengths, by symmetry in three coordinates.
+        """Return errors of values of these lengths; by symmetry three coordinates are enough.
 
         The first is along the value, the second along the lift; the third is the length across
         both.

@@ -1,1 +1,1 @@
-"""Whole rounds in memory, by the objects that ship, with everything known and measured."""
+"""Whole rounds in memory, run by the role objects that services use, with every error measured."""

@@ -1,6 +1,6 @@
 """How well a round served people, measured by their true places and compared with alternatives.
 
-It knows every place, as a simulation does.
+These measures need everybody's true place, which only a simulation knows.
 """
 
 import math
@@ -95,7 +95,9 @@ def measure(
     """Measure by true places the pairs that a round named, of the first and the last group."""
     first = tasks.answer(one_partner(task), list(values))[0]
     if not isinstance(first, tasks.References):
-        raise Misuse(f"task {task.name} answers with numbers, not with partners to measure")
+        raise Misuse(
+            f"task {task.name} answers with numbers, not with partners to measure; choose another"
+        )
     people, partners = _columns(named)
     radius = getattr(task, "radius", shorter_side(box) / 5 if names_many(task) else None)
 

@@ -229,9 +229,9 @@ def simulate(
     for group, rows in zip(groups, people, strict=True):
         if priors and (own := priors.get(group.name)) is not None:
             own.check_not(rows)
-    drawn = source(entropy)
+    draws = source(entropy)
     kind = suite_named(suite)
-    keys = RoleKeys.draw(suite=kind, shufflers=shufflers, entropy=drawn)
+    keys = RoleKeys.draw(suite=kind, shufflers=shufflers, entropy=draws)
     signed = keys.agree(groups, task=work, name=name, suite=kind)
     round_ = verify_signatures(signed)
     invitations = [
@@ -247,7 +247,7 @@ def simulate(
     ]
     tickets = tuple(
         tuple(
-            invitation.join(value, ledger=None, entropy=drawn, note=note, clamp=clamp)
+            invitation.join(value, ledger=None, entropy=draws, note=note, clamp=clamp)
             for value, note in zip(rows, texts, strict=True)
         )
         for invitation, rows, texts in zip(invitations, people, written, strict=True)
@@ -255,7 +255,7 @@ def simulate(
     uploads = tuple(ticket.upload for group in tickets for ticket in group)
     traps = [ticket.registrations for group in tickets for ticket in group]
     batch = shuffle_uploads(
-        uploads, round_, keys=keys.shufflers, entropy=drawn, registrations=traps
+        uploads, round_, keys=keys.shufflers, entropy=draws, registrations=traps
     )
     board = Board(sign=keys.board.signing.sign, check=_check)
     board.log_terms(round_)
@@ -338,8 +338,10 @@ class View:
 def view(outcome: Outcome, role: str, *, corrupted: Sequence[tuple[int, int]] = ()) -> View:
     """Return what the `server` (with corrupted people, if any) or an `onlooker` sees."""
     if role == "onlooker":
-        shown = tuple(tuple(entry[:16] for entry in group) for group in outcome.bulletin.entries)
-        return View((), shown, {}, frozenset())
+        board = outcome.bulletin.entries
+        return View(
+            (), tuple(tuple(entry[:16] for entry in group) for group in board), {}, frozenset()
+        )
     if role != "server":
         raise Misuse(f"`role` must be server or onlooker, not {role!r}")
     server = Server(outcome.round, keys=outcome.keys.server, task=outcome.task)

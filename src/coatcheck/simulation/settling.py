@@ -331,15 +331,15 @@ def _round(
         _people(group, max(2, round(size * shrink)), entropy)
         for group, size in zip(planned.groups, sizes, strict=True)
     ]
-    drawn = [
+    reports = [
         group.best.randomizer.randomize(people, entropy, clamp=True)
         for group, people in zip(planned.groups, truth, strict=True)
     ]
     small = int(len(truth[1]) < len(truth[0]))
     few, many = truth[small], truth[1 - small]
-    named = _answers(planned, task, drawn)[small]
+    named = _answers(planned, task, reports)[small]
     if not isinstance(named, tasks.References):
-        raise Misuse(f"task {task.name} answers with numbers, not with partners")
+        raise Misuse(f"task {task.name} answers with numbers, not with partners; choose another")
     return [_figures(pairs, few, many, box, task) for pairs in _pairs(named, few, many, box, ways)]
 
 
@@ -353,18 +353,18 @@ def _people(group: Recommendation, count: int, entropy: Entropy) -> Floats:
 
 
 def _answers(
-    planned: Plan, task: tasks.Task, drawn: Sequence[NDArray[np.int64]]
+    planned: Plan, task: tasks.Task, batch: Sequence[NDArray[np.int64]]
 ) -> list[tasks.Answers]:
     """Answer reports as the server does."""
-    both = list(zip(planned.groups, drawn, strict=True))
+    groups = list(zip(planned.groups, batch, strict=True))
     estimates = [
         np.asarray(group.best.randomizer.estimate(reports, group.best.how))
-        for group, reports in both
+        for group, reports in groups
     ]
     beliefs = None
     if getattr(task, "reads_beliefs", False):
         beliefs = [
-            belief(group.best.randomizer, reports, prior=group.prior) for group, reports in both
+            belief(group.best.randomizer, reports, prior=group.prior) for group, reports in groups
         ]
     return tasks.answer(task, estimates, beliefs=beliefs)
 

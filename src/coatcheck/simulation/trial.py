@@ -201,13 +201,13 @@ def run_trial(
         corrupted=corrupted,
         prior=prior,
     )
-    drawn = source(entropy)
-    outcome = simulate(plans, values, task=task, entropy=drawn, name="trial", prior=prior)
+    draws = source(entropy)
+    outcome = simulate(plans, values, task=task, entropy=draws, name="trial", prior=prior)
     settled = None if settle is None else _settled(outcome, values, task=task, side=settle)
-    seen, terms = view(outcome, "server"), outcome.round.terms.groups
-    owners = [[outcome.whose[address][1] for address in group] for group in seen.addresses]
+    server_view, terms = view(outcome, "server"), outcome.round.terms.groups
+    owners = [[outcome.whose[address][1] for address in group] for group in server_view.addresses]
     estimates, unlearned = [], []
-    for group, of, reports in zip(outcome.groups, terms, seen.reports, strict=True):
+    for group, of, reports in zip(outcome.groups, terms, server_view.reports, strict=True):
         how = cast("Decode", of.decode)
         estimates.append(numbers(group.randomizer, reports, how, prior=prior))
         if how in LEARNED and not decode_batch(group.randomizer, reports, prior=prior).learned:
@@ -220,7 +220,7 @@ def run_trial(
         outcome=outcome,
         box=box,
         errors=tuple(misses(box, places, rows[own]) for places, rows, own in decoded),
-        service=measure(named, values, task=alone or task, box=box, entropy=drawn, settled=settled),
+        service=measure(named, values, task=alone or task, box=box, entropy=draws, settled=settled),
         unlearned=tuple(unlearned),
         settled=tuple(settled or ()),
     )

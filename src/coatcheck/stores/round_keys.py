@@ -2,7 +2,8 @@
 
 A database remembers what was deleted: in its log, in free pages, in backups and replicas. So what a
 round must forget is stored only under the round's key: ids as keyed hashes, everything else sealed.
-The key is a separate file, and destroying that file erases the round. SPEC section 10.
+The key is a separate file, and destroying that file erases the round: `RoundStore.destroy_keys`
+does so after each move to a phase that needs the key no more. SPEC section 10.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What every task provides, what it may answer, and distances in people's units.
+"""The contract of every task: what it provides, what it may answer, distances in people's units.
 
 A task answers with numbers (`Values`) or with references to other reports by position
 (`References`). It never sees a key or an address: it refers to people by the position of their
@@ -155,7 +155,7 @@ def with_silent(answers: Answers, rows: Positions, *, size: int) -> Answers:
 
 
 def check_shape(answers: Answers, *, reports: int, sizes: tuple[int, ...], task: str) -> None:
-    """Raise `Misuse` if these cannot be the answers to so many reports."""
+    """Raise `Misuse` if these cannot be the answers to this number of reports."""
     if len(answers) != reports:
         raise Misuse(
             f"task {task} gave {len(answers)} answers to {reports} reports; "
@@ -289,7 +289,7 @@ class Task(Protocol):
 
 @runtime_checkable
 class ReadsNotes(Protocol):
-    """A task that also reads notes: bytes of fixed size that travel unchanged with a report."""
+    """A task that also reads notes: bytes of a fixed size that travel unchanged with a report."""
 
     @property
     def note_size(self) -> int:
@@ -324,7 +324,7 @@ class ReadsBeliefs(Protocol):
 
     @property
     def reads_beliefs(self) -> bool:
-        """Return whether it does so with these parameters."""
+        """Return whether it uses posteriors with these parameters."""
 
     def with_beliefs(
         self, estimates: Sequence[Floats], beliefs: Sequence[Belief]
@@ -334,7 +334,7 @@ class ReadsBeliefs(Protocol):
 
 @runtime_checkable
 class RunsByRegion(Task, Protocol):
-    """A task of one group that needs only those near a report to answer it (`by_regions`).
+    """A task of one group that answers a report from the reports near it alone (`by_regions`).
 
     Its answer to a report must be the same when reports beyond the reach are left out and the
     others keep their order; those at one place are interchangeable.
@@ -342,7 +342,7 @@ class RunsByRegion(Task, Protocol):
 
     @property
     def reach(self) -> float | None:
-        """Return how far from a report it looks, in the unit of `placed`; None for everybody."""
+        """Return how far from a report it looks, in the unit of `placed`; None if at everybody."""
 
     def placed(self, estimates: Floats) -> Floats:
         """Return where the reports are."""

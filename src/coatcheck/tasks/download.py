@@ -48,7 +48,7 @@ class Download:
         return [References(0, np.arange(n + 1) * n, np.tile(order, n), located=True)]
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Return everybody else."""
+        """Return the number of everybody else: an answer names the whole crowd."""
         return ((max(0, sizes[0] - 1),),)
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:

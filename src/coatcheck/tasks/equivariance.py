@@ -1,4 +1,4 @@
-"""Searches for a counterexample to the permutation equivariance of a task.
+"""The search for a counterexample to the permutation equivariance of a task.
 
 Reports are drawn in general position, on a coarse lattice (for ties) and all equal, for groups that
 are empty, of one person, and larger. The task must answer permuted reports with permuted answers:
@@ -117,7 +117,7 @@ def _trials(task: Task, trials: int, seed: int, draw: Draw | None, *, canonical:
     entropy = seeded(seed)
     outcomes: list[str] = []
     for trial in range(trials):
-        reports = _drawn(task, trial, entropy, draw)
+        reports = _draw_reports(task, trial, entropy, draw)
         outcome, _ = _judge(task, reports, canonical=canonical)
         if outcome == "wrong":
             smallest = _shrink(task, reports, canonical=canonical)
@@ -134,7 +134,7 @@ def _trials(task: Task, trials: int, seed: int, draw: Draw | None, *, canonical:
     return Verdict(task=task.name, equivariant=True, equal=equal, tied=tied)
 
 
-def _drawn(task: Task, trial: int, entropy: Entropy, draw: Draw | None) -> Reports:
+def _draw_reports(task: Task, trial: int, entropy: Entropy, draw: Draw | None) -> Reports:
     """Draw reports: every third trial on a coarse lattice, every seventh all equal."""
     sizes = [_SIZES[int(entropy.below(len(_SIZES), 1)[0])] for _ in task.groups]
     if trial < len(_SIZES):
@@ -147,52 +147,52 @@ def _drawn(task: Task, trial: int, entropy: Entropy, draw: Draw | None) -> Repor
             entropy.uniforms(n * d).reshape(n, d) * 2 - 1
             for n, d in zip(sizes, dimensions, strict=True)
         ]
-    few = trial % 3 == 1
-    if few:
+    coarse = trial % 3 == 1
+    if coarse:
         estimates = [np.rint(group * 2) / 2 for group in estimates]
     if trial % 7 == 5:
         estimates = [np.repeat(group[:1], len(group), axis=0) for group in estimates]
     notes = None
     if isinstance(task, ReadsNotes):
-        notes = [_notes(entropy, len(group), task.note_size, few=few) for group in estimates]
+        notes = [_notes(entropy, len(group), task.note_size, coarse=coarse) for group in estimates]
     orders = [np.argsort(entropy.words(len(group))) for group in estimates]
     return Reports(estimates, notes, orders)
 
 
-def _notes(entropy: Entropy, count: int, size: int, *, few: bool) -> Notes:
-    drawn = np.frombuffer(entropy.token(count * size), dtype=np.uint8).reshape(count, size)
-    return drawn % 2 if few else drawn
+def _notes(entropy: Entropy, count: int, size: int, *, coarse: bool) -> Notes:
+    notes = np.frombuffer(entropy.token(count * size), dtype=np.uint8).reshape(count, size)
+    return notes % 2 if coarse else notes
 
 
 def _judge(task: Task, reports: Reports, *, canonical: bool) -> tuple[str, str]:
     """Return the outcome of one trial: equal, tied or wrong, and why."""
     estimates = [group.copy() for group in reports.estimates]
-    shown = reports.permuted()
+    permuted = reports.permuted()
     try:
         before = _run(task, estimates, reports.notes, canonical=canonical)
         if not all(np.array_equal(a, b) for a, b in zip(estimates, reports.estimates, strict=True)):
             return "wrong", "it changes the reports that it gets"
         repeat = _run(task, estimates, reports.notes, canonical=canonical)
-        after = _run(task, shown.estimates, shown.notes, canonical=canonical)
+        after = _run(task, permuted.estimates, permuted.notes, canonical=canonical)
     except Exception as error:  # noqa: BLE001 - a stranger's task may raise anything
         prefix = "" if isinstance(error, Error) else f"it raises {type(error).__name__}: "
         return "wrong", f"{prefix}{error}"
     if not _same_answers(before, repeat):
         return "wrong", "it answers the same reports differently the second time"
-    return _compare(task, shown, _moved(before, reports.orders), after)
+    return _compare(task, permuted, _moved(before, reports.orders), after)
 
 
 def _compare(
-    task: Task, shown: Reports, expected: list[Answers], after: list[Answers]
+    task: Task, permuted: Reports, expected: list[Answers], after: list[Answers]
 ) -> tuple[str, str]:
     """Return whether the answers moved with the reports, or differ in a way that is allowed."""
     if _same_answers(expected, after):
         return "equal", ""
-    if _same_by_content(shown.estimates, shown.notes, expected, after):
+    if _same_by_content(permuted.estimates, permuted.notes, expected, after):
         return "tied", ""
     if not isinstance(task, Optimizes):
         return "wrong", "the same reports in another order get other answers"
-    values = [task.objective(shown.estimates, answers) for answers in (expected, after)]
+    values = [task.objective(permuted.estimates, answers) for answers in (expected, after)]
     if np.isclose(values[0], values[1], rtol=_CLOSE, atol=_CLOSE):
         return "tied", ""
     return "wrong", f"another order gives an objective of {values[1]:g}, not {values[0]:g}"
@@ -278,9 +278,9 @@ def _same_in_kind(kinds: list[Positions], own: Positions, left: Answers, right: 
         return False
     if left.group != right.group:
         return False
-    read = [_rows(side, kinds[side.group][side.indices]) for side in (left, right)]
+    rows = [_rows(side, kinds[side.group][side.indices]) for side in (left, right)]
     return all(
-        sorted(read[0][i] for i in order[a:b]) == sorted(read[1][i] for i in order[a:b])
+        sorted(rows[0][i] for i in order[a:b]) == sorted(rows[1][i] for i in order[a:b])
         for a, b in pairwise(bounds)
     )
 

@@ -1,4 +1,4 @@
-"""Runs a task: in canonical order, whole or by region, and with its promises checked.
+"""The execution of a task: in canonical order, whole or by region, with its promises checked.
 
 Reports reach the server in a random order, so an answer that depended on it would depend on
 chance. Therefore `answer` sorts the reports by content before the task sees them. Every
@@ -29,8 +29,8 @@ from coatcheck.tasks.contract import (
 
 # -- a task by regions
 #
-# Space is cut into boxes. A task that looks only so far (`RunsByRegion`) answers a report the same
-# when it sees only the reports within its reach. So the answers of a region are a pure function of
+# Space is cut into boxes. A task of limited reach (`RunsByRegion`) gives a report the same answer
+# if it sees only the reports within its reach. So the answers of a region are a pure function of
 # its own reports and of a halo around them, and any worker may compute any region, in any order.
 
 _SLACK = 1e-9  # a halo is this much wider than the reach, because distances are rounded
@@ -78,8 +78,8 @@ def joined(parts: Sequence[Region], answers: Sequence[References]) -> References
         [[0], np.cumsum(np.concatenate([part_answers.counts() for part_answers in answers]))]
     )
     indices = np.concatenate([part_answers.indices for part_answers in answers])
-    whole = References(answers[0].group, indptr, indices, answers[0].ordered, answers[0].located)
-    return whole.take(np.argsort(np.concatenate([part.own for part in parts])))
+    by_part = References(answers[0].group, indptr, indices, answers[0].ordered, answers[0].located)
+    return by_part.take(np.argsort(np.concatenate([part.own for part in parts])))
 
 
 def by_regions(
@@ -243,16 +243,17 @@ def _check_promises(task: Task, all_answers: list[Answers], groups: list[Floats]
                     "a longer answer would stand out on the board, so no answer is released"
                 )
             continue
-        most = int(answers.counts().max(initial=0))
-        if most > size.references:
+        longest = int(answers.counts().max(initial=0))
+        if longest > size.references:
             raise Refused(
-                f"task {task.name} answered with {most} references but stated {size.references}; "
-                "a longer answer would stand out on the board, so no answer is released"
+                f"task {task.name} answered with {longest} references but stated "
+                f"{size.references}; a longer answer would stand out on the board, so no answer is "
+                "released"
             )
-        others = (
+        is_other = (
             answers.indices != answers.owners() if answers.group == own else answers.indices > -1
         )
-        named = int(np.bincount(answers.owners()[others], minlength=1).max(initial=0))
+        named = int(np.bincount(answers.owners()[is_other], minlength=1).max(initial=0))
         if named > exposed[own][answers.group]:
             raise Refused(
                 f"task {task.name} named {named} others to one person but stated "

@@ -74,7 +74,7 @@ class Groups:
         return (self.size,)
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Return the others of one's group."""
+        """Return how many people an answer names: the others of the person's group."""
         return ((max(0, min(self.size, sizes[0]) - 1),),)
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
@@ -105,8 +105,8 @@ class Groups:
 
         apart = self._apart(estimates, answers)
         near, _ = cKDTree(places).query(places, k=self.size)
-        least = np.sort(np.asarray(near)[:, 1:].sum(axis=1))[: teams * self.size]
-        return float(apart.mean()), float(least.mean()) / (self.size - 1) * unit
+        bounds = np.sort(np.asarray(near)[:, 1:].sum(axis=1))[: teams * self.size]
+        return float(apart.mean()), float(bounds.mean()) / (self.size - 1) * unit
 
     def _apart(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> Floats:
         """Return the distance of everybody to every other of their group."""

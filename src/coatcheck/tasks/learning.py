@@ -241,11 +241,11 @@ class Learning:
         return summed / max(len(values), 1) * (self.dimension / self.sampled)
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:  # noqa: ARG002 - nobody in any crowd
-        """Return a reward refers to nobody."""
+        """Return 0: a reward refers to nobody."""
         return ((0,),)
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - the model's counts
-        """Return a reward with its error bar, and the mean if it is shared."""
+        """Return two numbers for a reward with its error bar, and the mean if it is shared."""
         return (AnswerSize(numbers=2 * self.rewards + self.dimension * self.share_mean),)
 
     def params(self) -> dict[str, object]:
@@ -280,8 +280,8 @@ class Learning:
         where = np.zeros((count, self.sampled), dtype=np.int64)
         again = np.arange(count)
         while len(again):
-            drawn = entropy.below(self.dimension, len(again) * self.sampled)
-            where[again] = np.sort(drawn.reshape(len(again), self.sampled), axis=1)
+            draws = entropy.below(self.dimension, len(again) * self.sampled)
+            where[again] = np.sort(draws.reshape(len(again), self.sampled), axis=1)
             again = again[np.any(np.diff(where[again], axis=1) == 0, axis=1)]
         return where
 

@@ -1,4 +1,4 @@
-"""Matches two groups, such as riders and drivers: at the least total distance, or most pairs.
+"""Matchings of two groups, such as riders and drivers: of least total distance, or of most pairs.
 
 The answer of a person is the position of their partner, or empty. Both tasks are exact at every
 size. With `candidates` above 1 an answer holds several possible partners instead, who settle by
@@ -10,8 +10,8 @@ letter. Paper, spatial crowdsourcing.
     >>> riders.of(0), riders.of(1)
     (array([], dtype=int64), array([0]))
 
-A person's client loads this file to compute whom answers expose, so that whatever loads SciPy is
-imported where it is used.
+A person's client loads this file to compute how many people the answers expose. So functions import
+what loads SciPy where they use it.
 """
 
 from collections.abc import Callable, Sequence, Sized
@@ -132,20 +132,20 @@ class _Matching:
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """Return the most partners that a person may have, or candidates on both lists."""
-        most = self._most()
-        return ((0, min(most[0], sizes[1])), (min(most[1], sizes[0]), 0))
+        limits = self._partner_limits()
+        return ((0, min(limits[0], sizes[1])), (min(limits[1], sizes[0]), 0))
 
-    def _most(self) -> tuple[int, int]:
-        """Return the most others that an answer of each group names."""
+    def _partner_limits(self) -> tuple[int, int]:
+        """Return how many people of the other group an answer of each group names at most."""
         return self.capacity if self.candidates == 1 else (2 * self.candidates, 2 * self.candidates)
 
     def least_crowds(self) -> tuple[int, ...]:
-        """Return as many on each side as the other side has candidates for."""
+        """Return the least crowds: each side must have as many people as one list names."""
         return (self.candidates, self.candidates)
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
         """Return as many references as an answer names others."""
-        return tuple(AnswerSize(references=count) for count in self._most())
+        return tuple(AnswerSize(references=count) for count in self._partner_limits())
 
     def params(self) -> dict[str, object]:
         """Return the parameters for the terms."""
@@ -179,11 +179,12 @@ class _Matching:
         places = [scaled(group, self.scale) for group in truth]
         lists = lists_of(answers[small], self.candidates)
         partner = settled(places[small], places[large], lists)
-        over = np.flatnonzero(partner < 0)
-        left = np.setdiff1d(np.arange(len(places[large])), partner)
-        seen = [scaled(group, self.scale) for group in estimates]
-        if len(over):
-            partner[over] = left[assign(seen[small][over], seen[large][left]).columns]
+        unpaired = np.flatnonzero(partner < 0)
+        unused = np.setdiff1d(np.arange(len(places[large])), partner)
+        estimated = [scaled(group, self.scale) for group in estimates]
+        if len(unpaired):
+            rows, columns = estimated[small][unpaired], estimated[large][unused]
+            partner[unpaired] = unused[assign(rows, columns).columns]
         pairs = np.arange(len(partner)), partner
         return _both_sides(pairs if small == 0 else pairs[::-1], places)
 

@@ -107,9 +107,10 @@ class Neighbours(Listing):
 
     @property
     def reach(self) -> float | None:
-        """Return the radius; nothing less than everybody where lists must be mutual.
+        """Return the radius; None, which means everybody, if lists must be mutual.
 
-        Two regions may list different ones of those at one place, and then not each other.
+        Of several people at one place two regions may list different ones, so their lists would
+        not be mutual.
         """
         return None if self.mutual else self.radius
 
@@ -182,9 +183,9 @@ def _others(
     wide = radius * (1 + _SLACK)
     _, near = tree.query(places[asking], k=count, distance_upper_bound=wide)
     near = np.asarray(near).reshape(len(asking), count)
-    there = (near < len(places)) & (near != asking[:, None])
-    apart = ((places[asking][:, None, :] - places[np.where(there, near, 0)]) ** 2).sum(axis=2)
-    apart[~there | (apart > radius * radius)] = np.inf
+    is_other = (near < len(places)) & (near != asking[:, None])
+    apart = ((places[asking][:, None, :] - places[np.where(is_other, near, 0)]) ** 2).sum(axis=2)
+    apart[~is_other | (apart > radius * radius)] = np.inf
     return np.where(np.isfinite(apart), near, -1), apart
 
 

@@ -46,10 +46,12 @@ def candidates(
     draws = _draws(ours, theirs)
     if table is not None:
         table = (table[0], table[1][orders[0]], table[2][orders[1]])
-    taken: list[set[int]] = [set() for _ in ours]
+    listed: list[set[int]] = [set() for _ in ours]
     lists = []
     for size in (min(count, len(theirs)), min(count, max(0, len(theirs) - count))):
-        dealt = _dealt((ours, theirs, table), size, least=2 * count, taken=taken, draws=draws)
+        dealt = _deal_lists(
+            (ours, theirs, table), size, least=2 * count, listed=listed, draws=draws
+        )
         named = np.full((len(ours), count), -1)
         named[orders[0], :size] = np.where(dealt < 0, -1, orders[1][dealt])
         lists.append(named)
@@ -63,36 +65,36 @@ def _draws(*sides: Floats) -> Entropy:
     return seeded(int.from_bytes(digest[:16], "little"))
 
 
-def _dealt(
+def _deal_lists(
     crowd: _Crowd,
     size: int,
     *,
     least: int,
-    taken: list[set[int]],
+    listed: list[set[int]],
     draws: Entropy,
 ) -> Positions:
-    """Return one list per row, (rows, size), without `taken` columns; -1 where none was left."""
+    """Return one list per row, (rows, size), without columns of `listed`; -1 where none is free."""
     rows, columns, table = crowd
     lists = np.full((len(rows), size), -1)
     if not lists.size:
         return lists
     block_of = _blocks(columns, max(least, len(columns) // _MOST if table else 0))
-    from_block = _planned(crowd, block_of, size, draws)
+    from_block = _plan_blocks(crowd, block_of, size, draws)
     owners, place = np.divmod(np.arange(lists.size), size)
-    # Block by block, the rows in random order, what one row takes from a block in one go.
+    # Block by block, the rows in random order, all that a row takes from a block together.
     turn = np.argsort(draws.words(len(rows)), kind="stable")[owners]
     order = np.lexsort((turn, from_block.ravel()))
     members = np.argsort(block_of, kind="stable")
     packs = np.split(members, np.cumsum(np.bincount(block_of))[:-1])
     bounds = np.cumsum(np.bincount(from_block.ravel(), minlength=len(packs)))
     for pack, units in zip(packs, np.split(order, bounds[:-1]), strict=True):
-        cards = _hand_out(pack, owners[units].tolist(), taken, draws)
+        cards = _hand_out(pack, owners[units].tolist(), listed, draws)
         lists[owners[units], place[units]] = cards
     return lists
 
 
 def _hand_out(
-    pack: Positions, owners: list[int], taken: list[set[int]], draws: Entropy
+    pack: Positions, owners: list[int], listed: list[set[int]], draws: Entropy
 ) -> list[int]:
     """Deal each owner a card that they do not have; shuffle the pack again when it is empty."""
     dealt: list[int] = []
@@ -100,20 +102,20 @@ def _hand_out(
     for at, owner in enumerate(owners):
         if at % len(pack) == 0:
             cards = pack[np.argsort(draws.words(len(pack)), kind="stable")].tolist() + cards
-        own = taken[owner]
+        own = listed[owner]
         free = next((k for k in reversed(range(len(cards))) if cards[k] not in own), None)
-        card = _swapped(dealt, owners, cards, taken) if free is None else cards.pop(free)
+        card = _swapped(dealt, owners, cards, listed) if free is None else cards.pop(free)
         dealt.append(card)
         own.update({card} - {-1})
     return dealt
 
 
-def _swapped(dealt: list[int], owners: list[int], cards: list[int], taken: list[set[int]]) -> int:
-    """Take back a card whose owner can have one of the cards left; -1 if there is none."""
-    own = taken[owners[len(dealt)]]
+def _swapped(dealt: list[int], owners: list[int], cards: list[int], listed: list[set[int]]) -> int:
+    """Take a dealt card back from an owner who can get another one; -1 if there is none."""
+    own = listed[owners[len(dealt)]]
     for at in reversed(range(len(dealt))):
-        card, theirs = dealt[at], taken[owners[at]]
-        other = next((left for left in cards if left not in theirs), -1)
+        card, theirs = dealt[at], listed[owners[at]]
+        other = next((unused for unused in cards if unused not in theirs), -1)
         if card not in own | {-1} and other >= 0:
             cards.remove(other)
             dealt[at] = other
@@ -123,7 +125,10 @@ def _swapped(dealt: list[int], owners: list[int], cards: list[int], taken: list[
 
 
 def _blocks(points: Floats, least: int) -> Positions:
-    """Return the block of each point: neighbours, at least so many, and equal places together."""
+    """Return the block of each point; neighbours share a block of at least `least` points.
+
+    Points at one place are in one block.
+    """
     places, place_of = np.unique(points, axis=0, return_inverse=True)
     weight = np.bincount(place_of.ravel())
     block_of, blocks = np.empty(len(places), dtype=np.int64), 0
@@ -156,11 +161,11 @@ def _halved(
     return None
 
 
-def _planned(crowd: _Crowd, block_of: Positions, size: int, draws: Entropy) -> Positions:
+def _plan_blocks(crowd: _Crowd, block_of: Positions, size: int, draws: Entropy) -> Positions:
     """Return the block that each of a row's candidates comes from, (rows, size), at the least cost.
 
-    Every column is listed as often as every other, or once more: first all get their equal share,
-    then what is left of the lists goes to at most one more of each.
+    Every column is listed as often as every other, or once more: first all columns get an equal
+    share, then the remaining entries go to columns that get one more each.
     """
     rows, columns, table = crowd
     place_of = _blocks(rows, max(size, len(rows) // _MOST if table else 0))
@@ -209,9 +214,9 @@ def _block_costs(table: Table, place_of: Positions, block_of: Positions) -> Floa
     costs, ours, theirs = table
     shares = []
     for blocks, kinds, width in ((place_of, ours, len(costs)), (block_of, theirs, costs.shape[1])):
-        held = np.zeros((blocks.max() + 1, width))
-        np.add.at(held, (blocks, kinds), 1.0)
-        shares.append(held / held.sum(axis=1, keepdims=True))
+        counts = np.zeros((blocks.max() + 1, width))
+        np.add.at(counts, (blocks, kinds), 1.0)
+        shares.append(counts / counts.sum(axis=1, keepdims=True))
     return np.asarray(shares[0] @ costs @ shares[1].T)
 
 
@@ -224,9 +229,9 @@ def settled(
 ) -> Positions:
     """Return the partner of each row, or -1, when all settle by their true places and nobody lies.
 
-    At every step each free row asks the nearest column that would take it, and columns keep the
-    nearest who asked (deferred acceptance); who is free after the first list goes on with the
-    second. `asks` says how many steps a list has; by default as many as change something.
+    At every step each free row asks the nearest column that would take it, and each column keeps
+    the nearest row that asked (deferred acceptance). Rows that are free after the first list go on
+    with the second. `asks` says how many steps a list has; by default as many as change something.
     """
     partner, held = np.full(len(ours), -1), np.full(len(theirs), -1)
     for turn, named in enumerate(lists):
@@ -245,7 +250,7 @@ def settled(
             order = np.lexsort((near, columns))
             first = order[np.concatenate([[True], np.diff(columns[order]) > 0])]
             rows, columns, near = rows[first], columns[first], near[first]
-            gone = held[columns]
-            partner[gone[gone >= 0]] = -1
+            replaced = held[columns]
+            partner[replaced[replaced >= 0]] = -1
             held[columns], held_at[columns], partner[rows] = rows, near, columns
     return partner

@@ -269,7 +269,7 @@ class Accepted:
 def examine(
     raw: bytes, *, logs: Mapping[str, NoteKey], last: Mapping[str, LogCheckpoint]
 ) -> Accepted:
-    """Check a submission against the last checkpoint of its log.
+    """Check, for a witness, that a submission continues the last checkpoint of its log.
 
     The order of the checks is that of C2SP, which decides the answer to the log.
     """

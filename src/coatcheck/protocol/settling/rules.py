@@ -1,7 +1,7 @@
 """Rules of settling: the steps, letters and decisions by which candidates agree who meets whom.
 
 One person's side is a plain state machine over lists of candidates (`Settling`): it returns the
-letters of each step, takes in the candidates' letters, and decides. It has the person's rounded
+letters of each step, takes in the candidates' letters, and decides (`verdict`). It has the rounded
 place; keys, seals and the board are elsewhere. Everybody writes the same number of letters of one
 size at every step, so that letters show nobody the outcome. The ticket stores `Progress`. SPEC
 section 15.

@@ -1,5 +1,9 @@
 """Byte layouts between a person and a shuffler, the tallies of a batch, and traps.
 
+An `Upload` is a head (suite, group, digest of the terms, random id) and a body: the sealed report
+and traps, each of one size, in random order. `protocol.client.wrap` makes it, `items_of` cuts the
+body. A `Registration` announces a trap to a later shuffler.
+
 A trap is random bytes under the layers of the shufflers up to one of them, sent beside the report
 in random order. The person sends its commitment directly to that shuffler. A shuffler that drops
 or replaces reports loses traps as often, and the count shows it; the theorem and its proof are in

@@ -253,7 +253,7 @@ class Staircase(Additive):
 
 @dataclass(frozen=True, kw_only=True)
 class SquareWave(InverseTransform):
-    """A wave of one width around every coordinate, or anywhere in reach (Li et al. 2020).
+    """A wave of one width around every coordinate, else anywhere in range (Li et al. 2020).
 
     Each coordinate spends ε/d. The wave's half width b of the original, on [0, 1], is r = 2b on
     [-1, 1]. The original decodes a batch into a histogram; here each report is decoded by itself,

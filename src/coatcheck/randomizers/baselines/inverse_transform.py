@@ -45,7 +45,7 @@ class InverseTransform(Randomizer):
     @property
     @abstractmethod
     def law(self) -> TwoLevel | Fieldwise | Ratios | AnyLdp:
-        """Return what one report says about two people, in real numbers."""
+        """Return the privacy law of one report, computed in real numbers."""
 
     @property
     def _dtype(self) -> type[np.int64] | type[np.float64]:

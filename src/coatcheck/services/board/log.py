@@ -1,10 +1,11 @@
 """Routes of the board's log: checkpoints, proofs, tiles and witness cosignatures.
 
 The checkpoint is the board's signature over everything that it has shown. Proofs show that the log
-contains an entry, and that it only grew (SPEC section 9). Tiles serve the log in the format of
-transparency logs; they never change, so that caches may keep them. `CosignedCheckpoint` submits
-every new checkpoint to the witnesses of the settings; a witness that does not answer delays only
-people who demand it (section 18).
+contains an entry, and that it only grew (SPEC section 9); people check them with
+`protocol.log.verification.follow`, witnesses with `protocol.log.signed_notes.examine`. Tiles serve
+the log in the format of transparency logs; they never change, so that caches may keep them.
+`CosignedCheckpoint` submits every new checkpoint to the witnesses of the settings; a witness that
+does not answer delays only people who demand it (section 18).
 """
 
 import asyncio

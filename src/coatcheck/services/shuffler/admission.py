@@ -1,8 +1,8 @@
 """Admission: which requests may upload: all, those with a token of a list, or with Privacy Pass.
 
 Admission reads a request's credential and nothing of the upload. What it returns is stored with the
-upload in one transaction, so a credential is spent if and only if the upload is stored.
-SPEC section 6.
+upload in one transaction, so a credential is spent if and only if the upload is stored. The store
+refuses a spent one in that transaction (`Verdict.SPENT` of `ShufflerStore.put`). SPEC section 6.
 """
 
 import hashlib

@@ -4,7 +4,8 @@
 stay in sealed files of the round. Each stage below it does one part at a time, in any order and on
 any worker, and the result of each part is recorded, so that a crash costs one part. A stage loads
 the keys that it needs by itself, and each file is there in whole or not at all, so doing a part
-twice changes nothing.
+twice changes nothing. If the process dies, the next leader finds the round still closed and calls
+`release` again, which does only the parts without a recorded result.
 
 * `peel` opens this shuffler's layer of a part of what came in: `uploads-` (the first shuffler) or
   `in-` to `shares-`, the items by partition, and `ranks-`, the id and rank of every item.

@@ -20,9 +20,9 @@ def available() -> bool:
     return find_spec("numba") is not None
 
 
-def needed(what: str) -> Misuse:
+def needed(problem: str) -> Misuse:
     """Return the error for a size that needs the extra."""
-    return Misuse(f"{what}; install the compiled loops: pip install 'coatcheck[fast]'")
+    return Misuse(f"{problem}; install the compiled loops: pip install 'coatcheck[fast]'")
 
 
 def jit(function: F) -> F:

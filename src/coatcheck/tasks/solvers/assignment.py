@@ -83,7 +83,7 @@ def assign(rows: Floats, columns: Floats, *, gap: float = 0.0) -> Assignment:
     """Match every row to its own column at the least total distance.
 
     A `gap` above 0 stops as soon as the cost is proven to be within that share of the least.
-    Among points at one place, partners are handed out in the order given.
+    Points at one place get their partners in the order of the rows.
     *Assumes:* there are at least as many columns as rows.
     """
     (rows, columns), unit = normalised(rows, columns)
@@ -94,10 +94,10 @@ def assign(rows: Floats, columns: Floats, *, gap: float = 0.0) -> Assignment:
     supply, demand = (np.bincount(side, minlength=len(where)) for side in (ours, theirs))
     stay = np.minimum(supply, demand)
     sources, targets = np.flatnonzero(supply > stay), np.flatnonzero(demand > stay)
-    left = (supply - stay)[sources], (demand - stay)[targets]
-    plan = transport(where[sources], where[targets], *left, gap=gap)
+    amounts = (supply - stay)[sources], (demand - stay)[targets]
+    plan = transport(where[sources], where[targets], *amounts, gap=gap)
     common = np.flatnonzero(stay)
-    partners = handed_out(
+    partners = partners_from_flows(
         (ours, theirs),
         np.concatenate([common, sources[plan.sources]]),
         np.concatenate([common, targets[plan.targets]]),
@@ -119,10 +119,10 @@ def dense(rows: Floats, columns: Floats, *, unit: float = 1.0) -> Assignment:
     return Assignment(columns=partners.astype(np.int64), cost=cost, lower_bound=cost, rounds=0)
 
 
-def handed_out(
+def partners_from_flows(
     sides: tuple[Positions, Positions], sources: Positions, targets: Positions, amounts: Positions
 ) -> Positions:
-    """Return the column of each row, when so many of each place go to each place."""
+    """Return the column of each row, from the amounts that go from place to place."""
     order = np.lexsort((targets, sources))
     to = np.repeat(targets[order], amounts[order])  # one entry for each row, rows by place
     partners = np.empty(len(to), dtype=np.int64)
@@ -177,7 +177,7 @@ class Market:
         self.added = _ADDED
 
     def add(self, owners: Positions, columns: Positions) -> None:
-        """Let these pairs be edges too; what flows stays."""
+        """Add these pairs to the edges; present flows stay."""
         order = np.argsort(owners, kind="stable")
         bounds = np.zeros(len(self.rows) + 1, dtype=np.int64)
         np.cumsum(np.bincount(owners, minlength=len(self.rows)), out=bounds[1:])
@@ -198,7 +198,7 @@ class Market:
     def auction(self, step: float) -> None:
         """Find a plan whose cost is within a step of the least for each unit.
 
-        Prices that are far off take a small step very long to mend, so larger ones go first then.
+        Small steps take very long to correct prices that are far off, so larger steps go first.
         """
         sides = self.supply, self.demand, self.u, self.v
         far = 4 * self.rows.shape[1] ** 0.5
@@ -233,7 +233,7 @@ class Market:
         return owners, blocks.order[worst_columns[owners, at]], better
 
     def set_bound(self, better: Floats) -> None:
-        """Set what no plan costs less than, when no pair improves a row by more than this."""
+        """Set the lower bound on every plan's cost, if no pair improves a row by more than this."""
         idle = self.demand.sum() - self.supply.sum()
         paid = (self.u[:-1] - better) @ self.supply + self.v @ self.demand
         self.bound = float(paid - idle * self.v.max())
@@ -349,7 +349,9 @@ def match_kinds(costs: Floats, ours: Positions, theirs: Positions) -> tuple[Posi
     demand = np.bincount(theirs, minlength=costs.shape[1])
     rows, columns = np.flatnonzero(supply), np.flatnonzero(demand)
     plan = ship(costs[np.ix_(rows, columns)], supply[rows], demand[columns])
-    partners = handed_out((ours, theirs), rows[plan.sources], columns[plan.targets], plan.amounts)
+    partners = partners_from_flows(
+        (ours, theirs), rows[plan.sources], columns[plan.targets], plan.amounts
+    )
     whole = max(plan.cost, _SMALL_SHARE * len(ours) * float(costs.max()), np.finfo(float).tiny)
     return partners, max(0.0, plan.cost - plan.lower_bound) / whole
 
@@ -389,7 +391,7 @@ class _Table(Market):
         self.add(np.concatenate([owners, ours]), np.concatenate([cheapest.ravel(), taken]))
 
     def add(self, owners: Positions, columns: Positions) -> None:
-        """Let these pairs be edges too; what flows stays."""
+        """Add these pairs to the edges; present flows stay."""
         m, count = self.costs.shape[1], len(self.edges[1])
         flows = np.concatenate([self.edges[3][:count], np.zeros(len(owners), dtype=np.int64)])
         pairs = np.concatenate([self.owner, owners]) * m + np.concatenate([self.edges[1], columns])

@@ -184,7 +184,7 @@ def auction(
 
     Rows take their best column at the price at which they like the next one as much, less a step
     (Bertsekas' auction; his and Castanon's for several units at one place). Start from the prices
-    of a larger step: they make the detours short. After `most` bids it is given up.
+    of a larger step: they make the detours short. Return False after `most` bids without a plan.
     """
     n, m, count = len(indptr) - 1, len(v), len(columns)
     flow[:] = 0
@@ -230,7 +230,7 @@ def auction(
             else:
                 out, loose, after = _loosest(head[j], edge, following, owner, costs, u)
                 bid = v[j] - (second - best) - step
-                if bid >= loose:  # too little to make anybody leave: only the price moves
+                if bid >= loose:  # too little to displace anybody: only the price moves
                     v[j] = bid
                     continue
                 amount = min(amount, flow[out])
@@ -283,8 +283,8 @@ def exact_prices(
     """Turn prices that are nearly right for a plan into prices that prove it, if it is optimal.
 
     Shortest paths by label correcting (Bellman, Ford): the prices of columns fall, those of rows
-    rise. A plan that can be improved has no such prices; after looking at `most` edges it is given
-    up. Prices may be off by a share of `tiny`, which is their rounding.
+    rise. A plan that can be improved has no such prices: then, or after looking at `most` edges,
+    return False. Prices may be off by a share of `tiny`, which is their rounding.
     """
     n, m, count = len(indptr) - 1, len(v), len(columns)
     head = np.full(m, -1, dtype=np.int64)

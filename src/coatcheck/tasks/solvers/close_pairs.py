@@ -1,4 +1,4 @@
-"""Counts pairs within a radius, exactly, without listing them; judges the neighbours task.
+"""Exact counts of pairs within a radius, without a list of them; they judge the neighbours task.
 
 On real check-ins a quarter of the crowd is within the paper's radius of each person, some 10^9
 pairs. Points are cut into blocks; a pair of blocks is skipped, counted whole, or compared point by

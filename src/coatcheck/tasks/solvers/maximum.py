@@ -6,8 +6,7 @@ paths tell which rows and columns it can reach, and only pairs that leave that s
 pair leaves it, the reached columns and the unreached rows touch every pair and are as many as the
 matching: by Koenig's theorem it is the largest. With compiled loops, places where there are too
 many pairs, or where people report the same place, are matched as a flow between different places.
-Knows points, not people.
-Paper, server-side algorithms.
+This file handles points and knows nothing of people. Paper, server-side algorithms.
 """
 
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from scipy.spatial import cKDTree
 
 from coatcheck.tasks.contract import Floats, Positions, distinct, normalised
 from coatcheck.tasks.solvers import available
-from coatcheck.tasks.solvers.assignment import handed_out
+from coatcheck.tasks.solvers.assignment import partners_from_flows
 from coatcheck.tasks.solvers.close_pairs import side_by_side
 
 _NEAR = 8
@@ -28,7 +27,7 @@ _PAIRS = 30_000_000  # that the compiled loops list, in 4 bytes each
 _REPEATED = 0.5  # of the people: fewer different places than this, and they are matched as places
 _SAMPLE = 2048
 _BLOCK = 8
-_SLACK = 1e-9  # trees search a little wider than asked; what they find is then compared exactly
+_SLACK = 1e-9  # trees search a little wider than the radius; exact comparisons follow
 
 
 def maximum(rows: Floats, columns: Floats, *, radius: float) -> Positions:
@@ -67,17 +66,17 @@ def _by_flow(
         sides.append(np.ascontiguousarray(places[order]))
         units.append(np.bincount(at, minlength=len(places))[order])
         orders.append(order)
-    left, room = units
+    supply, room = units
     sources, targets, amounts = maximum_kernels.flow(
-        sides[0], sides[1], radius * radius, left, room
+        sides[0], sides[1], radius * radius, supply, room
     )
-    # Whoever is left over goes to a place that is not there.
-    over, nowhere = np.flatnonzero(left), len(theirs[0])
-    partners = handed_out(
-        (ours[1], np.append(theirs[1], np.full(left.sum(), nowhere))),
+    # `flow` used up what it could of the supply; the rest goes to a place that does not exist.
+    over, nowhere = np.flatnonzero(supply), len(theirs[0])
+    partners = partners_from_flows(
+        (ours[1], np.append(theirs[1], np.full(supply.sum(), nowhere))),
         np.append(orders[0][sources], orders[0][over]),
         np.append(orders[1][targets], np.full(len(over), nowhere)),
-        np.append(amounts, left[over]),
+        np.append(amounts, supply[over]),
     )
     return np.where(partners < len(theirs[1]), partners, -1)
 
@@ -95,8 +94,8 @@ def _by_reach(rows: Floats, columns: Floats, tree: cKDTree, radius: float) -> Po
         asking, offered = np.flatnonzero(reached_rows), np.flatnonzero(~reached_columns)
         if not len(offered):
             return column_of
-        left = columns[offered]
-        more = _near_pairs(rows[asking], left, _tree(left), radius, near)
+        unreached = columns[offered]
+        more = _near_pairs(rows[asking], unreached, _tree(unreached), radius, near)
         if not len(more[0]):
             return column_of
         owners = np.concatenate([owners, asking[more[0]]])
@@ -127,7 +126,7 @@ def _side_by_side(rows: Floats, columns: Floats, radius: float) -> Positions:
 
 
 class _Cells(NamedTuple):
-    """A grid over points: where it begins, a cell's side, how many cells; and who is in each."""
+    """A grid over points: its start, a cell's side, the number of cells, and the points of each."""
 
     low: Floats
     side: float

@@ -1,9 +1,9 @@
 """Compiled loops of the largest flow between places within a radius, without a list of pairs.
 
-Augmenting paths are searched in depth, many in one phase (Pothen and Fan). A search only ever asks
-for a column within the radius that still has room, or that was not met yet; a tree of boxes answers
-that, however many pairs there are. So a phase costs a few questions for each place, also where
-everybody is within everybody's radius. A phase in which nothing flows proves that nothing can.
+A phase searches many augmenting paths in depth (Pothen and Fan). A search needs only a column
+within the radius that still has room, or that this phase has not visited; a tree of boxes gives it,
+however many pairs there are. So a phase costs a few lookups per place, even where everybody is
+within everybody's radius. A phase in which nothing flows proves that nothing can.
 Imported only when numba is there (`solvers.available`).
 """
 
@@ -183,7 +183,7 @@ _DEPTH = 64
 
 @jit
 def _boxes(columns: Floats) -> tuple[Floats, Floats, Positions]:
-    """Return a heap of boxes around columns, eight in each of the lowest; and how many each has."""
+    """Return a heap of boxes around columns, eight in each leaf; and how many each box has."""
     first = 1
     while first * _LEAF < len(columns):
         first *= 2
@@ -205,7 +205,7 @@ def _boxes(columns: Floats) -> tuple[Floats, Floats, Positions]:
 
 @jit
 def _count(inside: Positions, column: int, change: int) -> None:
-    """Count a column in or out of its box and of all around it."""
+    """Change the count of a column's box, and of all boxes around it."""
     node = len(inside) // 2 + column // _LEAF
     while node > 0:
         inside[node] += change
@@ -223,7 +223,7 @@ def _first(
     counted: Positions,
     turn: int,
 ) -> int:
-    """Return a column within the radius of which something is counted, or -1."""
+    """Return a column within the radius with a count above 0, or -1."""
     stack = np.empty(_DEPTH, dtype=np.int64)
     stack[0] = 1
     depth, first = 1, len(inside) // 2
@@ -287,7 +287,7 @@ def _merged(flows: Flows, count: int, head: Positions, rows: int) -> tuple[Flows
 
 @jit
 def _longer(flows: Flows, count: int) -> Flows:
-    """Return the flows in arrays with room for so many, and as many again."""
+    """Return the flows in arrays with room for twice `count` flows."""
     larger = (
         np.empty(2 * count, np.int64),
         np.empty(2 * count, np.int64),
@@ -349,7 +349,7 @@ def flow(
     spare = inside.copy()  # of the columns that have room
     none = np.empty(0, dtype=np.int64)
     flows, count, head = (none, none, none, none), 0, np.full(m, -1)
-    closed = np.zeros(n, dtype=np.bool_)  # rows that no column with room is near
+    closed = np.zeros(n, dtype=np.bool_)  # rows without a column in reach that has room
     path, by, through = np.empty(n, np.int64), np.empty(n, np.int64), np.full(n, -1)
     turn, moved = 0, 1
     while moved > 0:
