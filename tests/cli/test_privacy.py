@@ -153,7 +153,7 @@ def test_plan_for_the_task_itself() -> None:
         errors.append(found["groups"][0]["recommended"]["error"])
     assert 0 < errors[1] < errors[0] < 1  # who is near is easier to tell where near means far
     table = run(*common[:-1], *place, '{"radius": 5000}', "--goal", "task")
-    assert "a round of the task loses" in table.stdout
+    assert "loss of a round of the task" in table.stdout
 
 
 def test_plan_counts_exposed_people() -> None:

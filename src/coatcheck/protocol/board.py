@@ -440,7 +440,7 @@ class Pages:
         return sum(size * width for size, width in zip(self.sizes, self.widths, strict=True))
 
     def write(self, source: PageSource) -> bytes:
-        """Store the entries as they come, sorted by address, and return their root."""
+        """Store the entries, which must come sorted by address; return their root."""
         self.drop()
         tree, last = TiledTree(self._store, self._tree), b""
         for group, number, count in self._page_ranges():

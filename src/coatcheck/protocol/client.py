@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 _SLACK = 1e-9  # how far a computed ε may lie above the promise: rounding of the last digits
-_MOST_NUMBERS = 1024  # in a report that is examined: the law of a wider one takes minutes
+_MOST_NUMBERS = 1024  # of a report: to compute the law of a wider one takes minutes
 _amplify = lru_cache(maxsize=64)(amplify)  # many clients on one machine compute the same promise
 
 
@@ -405,5 +405,5 @@ def _open(ticket: Ticket, entry: bytes, round_: Round) -> Answer:
 
 
 def address(partner: Partner, round_: Round) -> bytes:
-    """Return the address under which the board knows a partner."""
+    """Return the address of a partner on the board."""
     return address_of(round_.suite, partner.contact)

@@ -127,7 +127,7 @@ def draft_groups(
 
 
 def draft_work(task: tasks.Task) -> Work:
-    """Return the task as it stands in the terms."""
+    """Return the task in the form of the terms."""
     params = {key: value for key, value in task.params().items() if key != "name"}
     return Work(task.name, params)
 

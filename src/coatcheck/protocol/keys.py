@@ -210,7 +210,7 @@ def address_label(suite: Suite) -> bytes:
 
 
 def address_of(suite: Suite, contact: bytes) -> bytes:
-    """Hash a contact to its address, the 16 bytes under which the board knows it."""
+    """Hash a contact to its address, the 16 bytes that name it on the board."""
     return hashlib.sha256(address_label(suite) + contact).digest()[:ADDRESS_SIZE]
 
 
@@ -233,7 +233,7 @@ class Contact:
 
     @cached_property
     def address(self) -> bytes:
-        """The 16 bytes under which the board knows this pair."""
+        """The 16 bytes that name this pair on the board."""
         return address_of(self.sealing.suite, self.raw)
 
 

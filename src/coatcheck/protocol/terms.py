@@ -49,7 +49,7 @@ class Suite:
 
 
 CLASSICAL = Suite(name="x25519", number=1, kem=0x0020, sealing_size=32, overhead=48)
-# Boards are public for ever, so what is sealed today must outlast today's curves.
+# Boards are public forever, so what is sealed today must outlast today's curves.
 HYBRID = Suite(name="mlkem768-x25519", number=2, kem=0x647A, sealing_size=1216, overhead=1136)
 
 SUITES = {suite.name: suite for suite in (CLASSICAL, HYBRID)}

@@ -8,9 +8,9 @@ from msgspec import Meta, Struct
 from coatcheck.protocol.agreement import SignedTerms
 
 PAGE: Final = 1 << 18
-"""The most bytes of a page of letters: a copy is held for each reader."""
+"""The most bytes of a page of letters: the board holds a copy for each reader."""
 OWN_PAGE: Final = 3800
-"""The same for letters to one address; sealed by the gateway, such a page has the least size."""
+"""The most bytes of a page of letters to one address: sealed, it fits the smallest message."""
 NUMBERS: Final = "coatcheck-numbers"
 MORE: Final = "coatcheck-more"
 AT_ONCE: Final = 64
@@ -42,7 +42,7 @@ class GroupCount(Struct, frozen=True):
 
 
 class ShufflerRoundStatus(Struct, frozen=True):
-    """Where a round stands at a shuffler: counts, and nothing about any person."""
+    """The status of a round at a shuffler: counts, and nothing about any person."""
 
     round: str
     digest: str
@@ -55,14 +55,14 @@ class ShufflerRoundStatus(Struct, frozen=True):
 
 
 class Offer(Struct, frozen=True):
-    """What a shuffler offers to people who may take part: the terms, and where the round stands."""
+    """A shuffler's offer of a round to people: the signed terms, and the status of the round."""
 
     signed: SignedTerms
     status: ShufflerRoundStatus
 
 
 class ServerRoundStatus(Struct, frozen=True):
-    """Where a round stands at the server, and how far its answer is."""
+    """The status of a round at the server, with the progress of its answer."""
 
     round: str
     digest: str
@@ -76,7 +76,7 @@ class ServerRoundStatus(Struct, frozen=True):
 
 
 class BoardRoundStatus(Struct, frozen=True):
-    """What the board has of a round."""
+    """The status of a round at the board."""
 
     round: str
     digest: str
@@ -85,7 +85,7 @@ class BoardRoundStatus(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One entry of a bulletin with all that proves it; bytes in base64, paths in one piece.
+    """One entry of a bulletin with its proofs; bytes in base64, each path as one string of hashes.
 
     Attributes:
         place: the entry's place in the bulletin's tree.
@@ -106,7 +106,7 @@ class Entry(Struct, frozen=True):
 
 
 class Logged(Struct, frozen=True):
-    """Where the log has the terms of a round, with the proof; bytes in base64.
+    """The place of a round's terms in the log, with the proof; bytes in base64.
 
     Attributes:
         place: the terms' place in the log.

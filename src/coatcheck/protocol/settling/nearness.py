@@ -156,7 +156,10 @@ class Nearness:
         )
 
     def speak(self, words: bytes = b"") -> list[tuple[bytes, bytes]]:
-        """Write the letters of the next step and go on; `words` go to those who are near."""
+        """Advance one step; return the recipients and bodies of its letters.
+
+        `words` go to the candidates who are near.
+        """
         index = self.progress.step
         self.progress.step += 1
         head, near = bytes((MARK, index)), self.near if index == 2 else ()
@@ -232,7 +235,7 @@ class Nearness:
 
     @property
     def partners(self) -> tuple[bytes, ...]:
-        """The candidates who are near, as far as their replies have arrived."""
+        """The candidates who are near, according to the replies so far."""
         return self.near
 
     @property

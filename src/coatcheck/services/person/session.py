@@ -494,7 +494,7 @@ def headers_for(round_: Round, token: str) -> Sequence[dict[str, str]]:
 def credential(round_: Round, token: str, *, hop: int = 0) -> Mapping[str, str]:
     """Return the headers by which a shuffler admits the owner of a token.
 
-    The token is checked before anything is spent, as far as a person can check it (S6.24).
+    This checks the token, as far as a person can, before anything is spent (S6.24).
     """
     party = round_.terms.shufflers[hop]
     if isinstance(party.admission, PrivacyPass):

@@ -1,8 +1,8 @@
-"""The HTTP client of services, people, commands and the demo; origins; opening a round.
+"""The HTTP client of services, people, commands and the demo; opening a round; origins.
 
 A service that does not answer raises `Unavailable`, and trying again may help; a request that it
-rejects raises `Refused` with the service's own words. Nothing is retried unless the caller uses
-`patiently`.
+rejects raises `Refused` with the service's own words. The client retries nothing unless the caller
+uses `patiently`.
 """
 
 import asyncio
@@ -28,74 +28,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     import httpx2  # of the extra `serve`: loaded by `_httpx2` when a client is made
-
-_REGISTRIES: Final = frozenset(
-    ("ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "mil", "ne", "net", "nom", "or", "org")
-)
-"""Second-level labels under which registries of countries assign names, as in `co.uk`."""
-
-
-class Origin(NamedTuple):
-    """The scheme, host and port of a role or a relay."""
-
-    scheme: str
-    authority: str
-    host: str
-    port: int = 0
-
-    @property
-    def url(self) -> str:
-        """The origin as an address, without a path."""
-        return f"{self.scheme}://{self.authority}"
-
-
-def origin_of(url: str) -> Origin:
-    """Return the origin of an address."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or 0
-    except ValueError:
-        host, port = "", 0
-    if not host or parts.scheme not in {"http", "https"} or "@" in parts.netloc:
-        raise Misuse(f"{url!r} is not an address; give https://HOST[:PORT]")
-    return Origin(parts.scheme, parts.netloc.lower(), host, port)
-
-
-def check_apart(relay: str, role: str) -> None:
-    """Reject a relay in the domain of the role from which it should hide people (S17.17, S17.21).
-
-    Hosts are in one domain if their last two labels agree (three under a registry, as in `co.uk`):
-    `relay.a.org` and `board.a.org` have one operator. Addresses of this machine pass.
-    """
-    first, second = origin_of(relay).host, origin_of(role).host
-    if _is_loopback(first) or _is_loopback(second):
-        return
-    are_names = not _is_number(first) and not _is_number(second)
-    if first == second or (are_names and _domain(first) == _domain(second)):
-        raise Misuse(
-            f"the relay {first} and the role {second} are in one domain, so one operator would see"
-            " both who sends a request and what it says; use a relay with another operator"
-        )
-
-
-def _domain(host: str) -> list[str]:
-    labels = host.rstrip(".").split(".")
-    # The last two labels of a.co.uk belong to a registry; those of a.b.io belong to the owner of b.
-    registry = len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _REGISTRIES
-    return labels[-3 if registry else -2 :]
-
-
-def _is_number(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_number(host) and ipaddress.ip_address(host).is_loopback)
-
 
 _RETRY_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 _NOT_TAKEN: Final = frozenset({425, 429})
@@ -413,3 +345,73 @@ def open_round(
         if stopped.wait(0.3):
             break
     raise reason
+
+
+# -- origins
+
+_REGISTRIES: Final = frozenset(
+    ("ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "mil", "ne", "net", "nom", "or", "org")
+)
+"""Second-level labels under which registries of countries assign names, as in `co.uk`."""
+
+
+class Origin(NamedTuple):
+    """The scheme, host and port of a role or a relay."""
+
+    scheme: str
+    authority: str
+    host: str
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        """The origin as an address, without a path."""
+        return f"{self.scheme}://{self.authority}"
+
+
+def origin_of(url: str) -> Origin:
+    """Return the origin of an address."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 0
+    except ValueError:
+        host, port = "", 0
+    if not host or parts.scheme not in {"http", "https"} or "@" in parts.netloc:
+        raise Misuse(f"{url!r} is not an address; give https://HOST[:PORT]")
+    return Origin(parts.scheme, parts.netloc.lower(), host, port)
+
+
+def check_apart(relay: str, role: str) -> None:
+    """Reject a relay in the domain of the role from which it should hide people (S17.17, S17.21).
+
+    Hosts are in one domain if their last two labels agree (three under a registry, as in `co.uk`):
+    `relay.a.org` and `board.a.org` have one operator. Addresses of this machine pass.
+    """
+    first, second = origin_of(relay).host, origin_of(role).host
+    if _is_loopback(first) or _is_loopback(second):
+        return
+    are_names = not _is_number(first) and not _is_number(second)
+    if first == second or (are_names and _domain(first) == _domain(second)):
+        raise Misuse(
+            f"the relay {first} and the role {second} are in one domain, so one operator would see"
+            " both who sends a request and what it says; use a relay with another operator"
+        )
+
+
+def _domain(host: str) -> list[str]:
+    labels = host.rstrip(".").split(".")
+    # The last two labels of a.co.uk belong to a registry; those of a.b.io belong to the owner of b.
+    registry = len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _REGISTRIES
+    return labels[-3 if registry else -2 :]
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or (_is_number(host) and ipaddress.ip_address(host).is_loopback)

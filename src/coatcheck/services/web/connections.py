@@ -1,4 +1,4 @@
-"""Limits on what a client may send and hold: connections, headers, bodies, time (S19.17).
+"""Limits on a client: connections, headers, bodies and time (S19.17).
 
 uvicorn has none of these limits: 300 half-sent requests stay open forever, headers of 40 MB are
 parsed at quadratic cost, a body of 100 MB is read whole, and an answer that the client does not
