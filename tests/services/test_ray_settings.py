@@ -81,7 +81,7 @@ def test_a_service_does_not_start_without_ray_or_token(
         check_runner(settings)
 
 
-def test_nodes_receive_no_password(tmp_path: Path) -> None:
+def test_nodes_receive_no_address_of_the_database(tmp_path: Path) -> None:
     """Nodes get the locations of files; the database address stays with the role."""
     settings = ShufflerSettings(
         name="s",
