@@ -73,7 +73,7 @@ def test_what_has_no_default_is_required_and_help_is_where_the_type_is() -> None
     assert "Missing option '--north'" in CliRunner().invoke(both, ["take-in", "a"]).stderr
     assert "Missing argument 'FILES...'" in CliRunner().invoke(both, ["take-in"]).stderr
     told = CliRunner().invoke(both, ["take-in", "--help"]).stdout
-    for words in ("Print what was given.", "--called TEXT", "How far up.  [required]", "--json"):
+    for words in ("Print the arguments.", "--called TEXT", "How far up.  [required]", "--json"):
         assert words in told
 
 
