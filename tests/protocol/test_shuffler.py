@@ -11,6 +11,7 @@ from scipy import stats
 
 from coatcheck.entropy import seeded, system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
+from coatcheck.protocol.outcomes import LATE, NO_REASON, due
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState, fresh_state
 from coatcheck.protocol.state_machine import ShufflerPhase
 from coatcheck.protocol.ticket import Receipt
@@ -127,6 +128,29 @@ def test_uploads_that_do_not_open_count_for_nobody() -> None:
     batch = Batch.decode(released(shuffler), SMALL.round)
     assert (batch.tallies[0].received, batch.tallies[0].dropped[0]) == (7, 5)
     assert batch.tallies[0].kept == len(batch.items[0]) == 2
+
+
+def test_the_first_shuffler_of_a_cascade_needs_people_for_the_slack_too() -> None:
+    """Minimum and slack count at the close, and again those that opened at the release (S10.31)."""
+    small = SmallRound(minimum=2, shufflers=2)
+    shuffler, tickets = small.shuffler(), small.crowd(3)
+    small.upload(tickets[:5], shuffler)
+    with pytest.raises(Refused, match="2 of the 3"):
+        shuffler.close(now=CLOSES)
+    last = Upload.decode(tickets[5].upload, small.round)
+    rubbish = Upload(last.group, last.digest, last.id, bytes(len(last.body)))
+    shuffler.receive(rubbish.encode(small.round), now=OPENS)
+    shuffler.close(now=CLOSES)
+    with pytest.raises(Refused, match="2 of the 3"):
+        shuffler.release()
+
+
+def test_a_later_shuffler_without_a_batch_is_overdue_when_its_time_comes() -> None:
+    """From the second on which the batch is due, the round must be abandoned as late."""
+    small = SmallRound(minimum=2, shufflers=2)
+    shuffler = small.shuffler(1)
+    at = due(small.round, 1)
+    assert [shuffler.overdue(now=now) for now in (at - 1, at)] == [NO_REASON, LATE]
 
 
 def test_a_copied_body_under_another_id_does_not_open() -> None:
