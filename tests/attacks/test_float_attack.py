@@ -1,6 +1,6 @@
 """The bit-exact attack: float noise reveals the value, and our lattice noise does not.
 
-research: y = x + uniform(-a, a) in float64 is fl(x + fl(-a + fl(2a k 2^-53))). Whoever sees y can
+research: y = x + uniform(-a, a) in float64 is fl(x + fl(-a + fl(2a k 2^-53))). An observer of y can
 count, for a candidate x, the k near the expected one that give y bit for bit; many candidates
 give none, and are excluded with certainty. The twin below is what one would write at first.
 """

@@ -13,7 +13,6 @@ from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
 from support.postgresql import Postgres
 from support.service_rounds import (
-    LIMIT,
     MORTAL,
     QUICK,
     Crowd,
@@ -21,20 +20,13 @@ from support.service_rounds import (
     draft,
     get,
     post,
+    prepared,
     status,
     until,
     whole_round,
 )
 
 pytestmark = pytest.mark.service
-
-
-async def prepared(cluster: Cluster, url: str, name: str) -> Session:
-    """Make a ticket without sending it."""
-    async with Session(url, path=cluster.folder / name, trusted=cluster.trusted) as session:
-        invitation = await session.invitation(group="riders", limit=LIMIT)
-        session.prepare(invitation, (0.5, 0.5), ledger=None)
-        return session
 
 
 def send(session: Session) -> httpx2.Response:

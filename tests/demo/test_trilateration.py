@@ -48,9 +48,9 @@ def test_all_people_are_found_in_an_app_that_rounds(step: float) -> None:
     app = RoundingApp(places, step)
     for who in range(60):
         start = rng.uniform(-2_000, 10_000, size=2)
-        found = trilaterate(partial(app.distance, person=who), start=start, step=step)
-        assert np.hypot(*(found.guess - places[who])) < 10
-        assert len(found.asked) < 500
+        located = trilaterate(partial(app.distance, person=who), start=start, step=step)
+        assert np.hypot(*(located.guess - places[who])) < 10
+        assert len(located.questions) < 500
 
 
 def test_an_app_without_distances_is_not_trilaterated() -> None:

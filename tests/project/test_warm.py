@@ -12,7 +12,10 @@ from support.service_rounds import QUICK, until
 
 pytestmark = [
     pytest.mark.service,
-    pytest.mark.skipif(sys.platform != "linux", reason="the plain way is used elsewhere"),
+    pytest.mark.skipif(
+        sys.platform != "linux",
+        reason="only Linux lets a process adopt others",
+    ),
 ]
 ROLE = "board"
 

@@ -168,7 +168,7 @@ def test_a_silent_witness_delays_only_clients_that_demand_it(
             assert (await scene.view(scene.board, 1).follow()).size == 3 + number
         assert len(scene.board.watched._tasks) == 1
         assert time.monotonic() - begun < 60
-        # What it says of an old checkpoint is not put under the new one; then it is asked anew.
+        # What it says of an old checkpoint is not put under the new one; then it is asked again.
         spoken.set()
         await asyncio.gather(*scene.board.watched._tasks.values())
         assert len(scene.board.watched.note.signatures) == 2

@@ -22,17 +22,10 @@ from support.service_rounds import (
     draft,
     get,
     post,
+    prepared,
 )
 
 pytestmark = pytest.mark.service
-
-
-async def prepared(cluster: Cluster, url: str, name: str) -> Session:
-    """Make a ticket without sending it."""
-    async with Session(url, path=cluster.folder / name, trusted=cluster.trusted) as session:
-        invitation = await session.invitation(group="riders", limit=LIMIT)
-        session.prepare(invitation, (0.5, 0.5), ledger=None)
-        return session
 
 
 def test_a_round_below_its_crowd_is_abandoned(running: Cluster) -> None:

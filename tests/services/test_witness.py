@@ -302,7 +302,7 @@ def test_a_fork_is_refused_even_by_a_new_client(tmp_path: Path) -> None:
         note = Note(fork.watched.note.text, scene.board.watched.note.signatures)
         with pytest.raises(Refused):
             note.signers([KEY])
-        # Whoever has seen the true log keeps the proof.
+        # A person who has seen the true log keeps the proof.
         await scene.view(scene.board, 2).follow()
         fork.watched._note = Note(fork.watched._fresh(fork.seen).text).signed(KEY, SIGNING.sign)
         for witness in scene.witnesses.values():

@@ -93,6 +93,14 @@ class Crowd:
         )
 
 
+async def prepared(cluster: Cluster, url: str, name: str) -> Session:
+    """Make a ticket without sending it."""
+    async with Session(url, path=cluster.folder / name, trusted=cluster.trusted) as session:
+        invitation = await session.invitation(group="riders", limit=LIMIT)
+        session.prepare(invitation, (0.5, 0.5), ledger=None)
+        return session
+
+
 async def whole_round(cluster: Cluster, name: str, *, people: int = 4) -> Crowd:
     """Run a whole round and check that all are answered; a cascade gets a few more people."""
     spare = SPARE if len(cluster.shufflers) > 1 else 0

@@ -116,7 +116,7 @@ def one_round(strategy: Any, hall: Hall, number: int = 1) -> tuple[Any, Any, lis
 
 
 def test_the_model_moves_and_every_reply_is_the_same(cluster: Cluster, tmp_path: Path) -> None:
-    """Whoever spoke and whoever was silent; tickets are their owner's alone."""
+    """A client that reports and one that is silent send the same reply; each ticket is private."""
     hall = Hall(tmp_path / "people", cluster)
     model, metrics, replies = one_round(strategy_for(cluster, "moves"), hall)
     assert dict(metrics) == {"reported": PEOPLE, "followed": 1}

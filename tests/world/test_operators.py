@@ -117,7 +117,7 @@ def asked(value: str) -> dict[str, Any]:
 
 
 def test_credentials_are_known_by_bearer() -> None:
-    """An operator without a name is `operator`; whoever has no token is nobody."""
+    """An operator without a name is `operator`; a caller without a token is nobody."""
     known = Operators(f"{ADA}\n0123456789abcdef0123\n".encode())
     assert known.name_of(asked(f"Bearer {ADA}")) == "ada"
     assert known.name_of(asked("Bearer 0123456789abcdef0123")) == "operator"

@@ -31,7 +31,7 @@ export async function write(ticket, body, to, round, ticketKeys = null) {
   return { posting, stamped: concat(to, posting), ticket: { ...ticket, written: ticket.written + 1 } };
 }
 
-/** Write a notice: a letter to the own address that is not sealed. Everybody can read it and its sender. */
+/** Write a notice: an unsealed letter to your own address. Everybody can read it and its sender. */
 export function writeNotice(ticket, body, { round, keys }) {
   sameRound(ticket, round);
   const text = messages.encodeLetter(round, { keys, recipient: keys.address, counter: ticket.written, body });

@@ -133,7 +133,7 @@ export class Nearness {
     return this.around.map((o) => this.second.put(this.hashed(cell.map((number, axis) => number + o[axis]))));
   }
 
-  /** Blind a candidate's point again, or a random one if the candidate sent none; then name the own cells. */
+  /** Blind a candidate's point again, or a random one if the candidate sent none; then name your own cells. */
   reply(candidate, cells) {
     const point = this.progress.points[hex(candidate)] ?? hashToPoint(prf(this.secret, "nobody", candidate));
     const names = cells.map((cell) => this.name(candidate, this.address, cell)).sort(compare);

@@ -148,7 +148,7 @@ export class Settling {
     return kind === "answer" ? !asks : true;
   }
 
-  /** Return whether the next step may begin: all have written, or it is late. The own notices must be on the board. */
+  /** Return whether the next step may begin: all have written, or it is late. Your own notices must be on the board. */
   ready({ late = false } = {}) {
     const before = this.progress.step - 1;
     if (before < 0) return true;
@@ -161,7 +161,7 @@ export class Settling {
     return present.every((candidate) => (this.word(candidate)?.step ?? -1) >= before);
   }
 
-  /** Write the letters of the next step and advance; a letter to the own address is a public notice. */
+  /** Write the letters of the next step and advance; a letter to your own address is a public notice. */
   speak(words = new Uint8Array()) {
     const index = this.progress.step;
     const { kind, turn } = this.steps[index];

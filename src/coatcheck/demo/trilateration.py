@@ -80,23 +80,23 @@ class Located:
     Attributes:
         guess: the place of the person.
         circles: the last three points where the answer changes, each with the person's distance.
-        asked: every claimed place, in order, with the distance in the answer.
+        questions: every claimed place, in order, with the distance in the answer.
     """
 
     guess: Floats
     circles: list[Circle]
-    asked: list[tuple[Floats, float]] = field(repr=False)
+    questions: list[tuple[Floats, float]] = field(repr=False)
 
 
 def trilaterate(
     ask: Callable[[Floats], float], *, start: Sequence[float] | Floats, step: float
 ) -> Located:
     """Locate a person by an app's rounded distances: roughly at first, then from nearby."""
-    asked: list[tuple[Floats, float]] = []
+    questions: list[tuple[Floats, float]] = []
 
     def distance(place: Floats) -> float:
-        asked.append((place, ask(place)))
-        return asked[-1][1]
+        questions.append((place, ask(place)))
+        return questions[-1][1]
 
     guess, circles = np.asarray(start, dtype=np.float64), list[Circle]()
     for _ in range(3):  # circles around points on all sides of a person meet at steeper angles
@@ -104,7 +104,7 @@ def trilaterate(
         rays = np.column_stack([np.cos(turns), np.sin(turns)])
         circles = [_find_change(distance, guess, ray, step) for ray in rays]
         guess = meet(circles)
-    return Located(guess, circles, asked)
+    return Located(guess, circles, questions)
 
 
 def _find_change(
@@ -362,7 +362,7 @@ def _app(places: Floats, claimed: Floats, scale: Scale) -> dict[str, Any]:
         "step_m": STEP,
         "asked": [
             {"claimed": _degrees(place, scale), "told_m": distance}
-            for place, distance in located.asked
+            for place, distance in located.questions
         ],
         "circles": [
             {"center": _degrees(center, scale), "radius_m": radius}

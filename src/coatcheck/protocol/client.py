@@ -1,6 +1,6 @@
 """The client role: check terms, join with one randomized report, open the answer.
 
-Three steps of a person. `examine` verifies the terms, computes their promise anew, refuses terms
+Three steps of a person. `examine` verifies the terms, computes their promise again, refuses terms
 that promise too little or cost too much, and returns an `Invitation`. Its `join` randomizes the
 value once, seals the report and its traps, and stores the ticket before the ledger is charged;
 `wrap` lays out what is sealed. `collect` opens the answer, and `read` and `write` exchange letters
@@ -180,7 +180,7 @@ def examine(
     now: int,
     simulated: bool = False,
 ) -> Invitation:
-    """Verify the terms, compute their promise anew, and refuse terms that cost more than the limit.
+    """Verify the terms, compute their promise again, and refuse terms above the limit.
 
     *Guarantee:* a person who joins on the returned invitation hides among at least the group's
     minimum crowd, less the corrupted and exposed of the terms, at no more than the limit. One

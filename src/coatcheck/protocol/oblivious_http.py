@@ -444,7 +444,7 @@ def _expanded(suite: bytes, label: bytes, size: int) -> bytes:
 
 
 # HMAC with SHA-256 (RFC 2104) for keys of up to a block. Most keys here are used several times,
-# but `hmac.digest` would prepare them anew each time and take twice as long.
+# but `hmac.digest` would prepare them again each time and take twice as long.
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 

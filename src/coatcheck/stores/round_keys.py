@@ -156,7 +156,7 @@ class RoundKeys:
             return
         path = self._path(digest, use)
         try:
-            # In place: on most disks the old bytes are then gone, whoever gets the free block.
+            # In place: on most disks this overwrites the old bytes before their block is free.
             with path.open("r+b") as stream:
                 stream.write(bytes(_SIZE))
                 stream.flush()

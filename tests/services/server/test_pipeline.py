@@ -22,6 +22,7 @@ from coatcheck.tasks.execution import Region
 from coatcheck.tasks.neighbours import Neighbours
 from support.answers import FENCE, Pointing, Scene
 from support.blob_stores import leave_room
+from support.deaths import DiesAt, Lost
 from support.repeatable import seal_each
 from support.rounds import Echo
 
@@ -89,10 +90,6 @@ def test_a_bulletin_whose_key_is_gone_is_abandoned(scene: Scene) -> None:
     assert scene.bulletin() == b"end"
 
 
-class Lost(Exception):
-    """The death of the process."""
-
-
 PLACES = (
     *("stage.open", "stage.opened", "stage.compare", "stage.compute", "stage.computed"),
     *("stage.deal", "stage.dealt", "stage.seal", "stage.sealed"),
@@ -104,15 +101,7 @@ def test_an_answer_goes_on_where_it_stopped(
     place: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process dies at every second event; stored parts are not computed again."""
-    comings: list[str] = []
-
-    def reach(name: str, *, alone: bool = False) -> None:
-        del alone
-        comings.append(name)
-        if name == place and comings.count(place) % 2 == 1:
-            raise Lost
-
-    monkeypatch.setattr(clock, "reach", reach)
+    monkeypatch.setattr(clock, "reach", DiesAt(place, every=2, first=1))
     monkeypatch.setattr(Bulk, "seal_each", seal_each)
     stops, end = 0, None
     while end is None:

@@ -19,6 +19,7 @@ from coatcheck.services.shuffler.pipeline import Release
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
 from coatcheck.services.worker_pools import InlineRunner, PoolRunner, runner_for, shared_pool
 from support.blob_stores import MUCH, leave_room, stored
+from support.deaths import DiesAt, Lost
 from support.jobs import manifest_of
 from support.large import Large
 from support.rounds import OPENS, SmallRound
@@ -129,10 +130,6 @@ def test_parts_give_the_bytes_of_the_whole(scene: Scene) -> None:
     assert len(scene.sealed.names("batch")) == 32
 
 
-class Lost(Exception):
-    """The death of the process."""
-
-
 STAGES = ("stage.export", "stage.peel", "stage.peeled", "stage.sift", "stage.gather")
 
 
@@ -141,15 +138,7 @@ def test_a_release_goes_on_where_it_stopped(
     place: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process dies at every third event; stored parts are not computed again."""
-    comings: list[str] = []
-
-    def reach(name: str, *, alone: bool = False) -> None:
-        del alone
-        comings.append(name)
-        if name == place and comings.count(place) % 3 == 0:
-            raise Lost
-
-    monkeypatch.setattr(clock, "reach", reach)
+    monkeypatch.setattr(clock, "reach", DiesAt(place, every=3, first=3))
     stops, manifest = 0, None
     while manifest is None:
         noted = scene.store.results(scene.digest)

@@ -33,7 +33,7 @@ def settled(live: PageRun) -> Page:
     page.locator("#words").fill("by the blue door")
     live.pace.play(speed=1000.0)
     watching = live.page("/")
-    # Not later: whoever has the browser among their candidates waits for it at every step.
+    # Not later: people who have the browser among their candidates wait for it at every step.
     watching.wait_for_selector("body[data-phase=collected], body[data-phase=settled]")
     page.locator("#settle").click()
     expect(page.locator("#settled")).to_contain_text(re.compile("You meet|Nobody was left"))
@@ -43,7 +43,7 @@ def settled(live: PageRun) -> Page:
 
 
 def test_both_sides_believe_the_same(live: PageRun, settled: Page) -> None:
-    """Whoever the browser meets believes it too, has read its words, and nobody else does."""
+    """The people that the browser settled with agree and have its words; nobody else does."""
     text = shown_text(settled, "#settled")
     theirs = [person for person, partners in live.run.settled.items() if None in partners]
     met = re.findall("[0-9a-f]{32}", text)

@@ -1,4 +1,4 @@
-"""Drafts of terms: computed and signed by a job, and drafted anew for recurring rounds.
+"""Drafts of terms: computed and signed by a job, once for each of a recurring round's slots.
 
 A recurring round is named after the time at which it begins. A server stores one round per name,
 and a shuffler signs one version of it: whatever crashes at which moment, no time has two rounds.
