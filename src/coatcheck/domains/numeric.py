@@ -37,7 +37,9 @@ class Box:
     def __post_init__(self) -> None:
         low, high = _floats(self.lo, "lo"), _floats(self.hi, "hi")
         if not low or len(low) != len(high):
-            raise Misuse(f"`lo` and `hi` need one number per axis, got {len(low)} and {len(high)}")
+            raise Misuse(
+                f"the two corners of a box need one number per axis each, got {len(low)} and {len(high)}"
+            )
         for axis, (a, b) in enumerate(zip(low, high, strict=True)):
             if not (a < b and math.isfinite(b - a)):
                 raise Misuse(f"axis {axis}: `lo` must be below `hi`, got {a} and {b}")
