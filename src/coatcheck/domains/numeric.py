@@ -38,7 +38,7 @@ class Box:
         low, high = _floats(self.lo, "lo"), _floats(self.hi, "hi")
         if not low or len(low) != len(high):
             raise Misuse(
-                f"the two corners of a box need one number per axis each, got {len(low)} and {len(high)}"
+                f"both corners of a box need one number per axis, got {len(low)} and {len(high)}"
             )
         for axis, (a, b) in enumerate(zip(low, high, strict=True)):
             if not (a < b and math.isfinite(b - a)):
