@@ -30,6 +30,7 @@ BORDERS = {
     "Cryptography stays in a few modules": {
         "entropy",
         "protocol.settling.nearness",
+        "protocol.settling.blinded_sets",
         "protocol.oblivious_http",
         "protocol.privacy_pass",
         "protocol.keys",

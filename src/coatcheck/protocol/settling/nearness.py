@@ -45,7 +45,7 @@ def is_point(x: bytes) -> bool:
 
 @lru_cache(maxsize=4096)
 def hash_to_point(text: bytes) -> bytes:
-    """Hash a text to a point of unknown logarithm: the first digest that is an x (S16.3)."""
+    """Hash a text to a point of unknown logarithm: the first digest that is an x (S16.13)."""
     for attempt in count():
         x = hashlib.sha256(_POINT_LABEL + attempt.to_bytes(4, "big") + text).digest()
         if is_point(x):
@@ -82,7 +82,7 @@ _SHARE: Final = 0.9  # of the radius: most pairs of cells this far apart are wit
 
 
 def offsets(radius: float, *, side: float, axes: int) -> list[Cell]:
-    """Return the offsets of the cells that count as near, by their distance (S16.7)."""
+    """Return the offsets of the cells that count as near, by their distance (S16.17)."""
     if radius > MOST_CELLS * side:
         raise Misuse(
             f"a radius may span at most {MOST_CELLS} cells, this one spans {radius / side:.3g}"
@@ -244,7 +244,7 @@ class Nearness:
         return tuple(name for name in self.lists[0] if self._names_own_cell(name))
 
     def _names_own_cell(self, name: bytes) -> bool:
-        """Return whether a candidate's reply names the person's cell (S16.10), tested once."""
+        """Return whether a candidate's reply names the person's cell (S16.20), tested once."""
         reply = self.progress.replies.get(name.hex(), b"")
         if not reply:
             return False

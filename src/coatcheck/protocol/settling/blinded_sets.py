@@ -1,0 +1,276 @@
+"""Blinded sets: an asker learns the value that an answerer's set gives to one cell, and no more.
+
+The asker hides one cell in a point (`Question.point`): any cell could be in it. The answerer's
+reply (`BlindedSet.reply`) is a table with one slot per residue of cells; the slot of each cell of
+the set holds that cell's value under a mask, the other slots hold random bytes. The asker can
+compute the mask of one cell (`Question.read`), and cannot tell a value from random bytes: nothing
+in a reply shows which cells are in the set, nor whether the asker's is. The answerer learns
+nothing. `hide` and `meet` are what both are made of, on P-256: whoever can compute what two
+parties share under two texts solves Diffie-Hellman (docs/explanation/letters.md,
+docs/decisions/0011-blinding-on-p256.md). SPEC section 16, blinded sets.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from itertools import count
+from typing import Final, NamedTuple
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from coatcheck.errors import BadKey, Misuse
+
+POINT_SIZE: Final = 33
+VALUE_SIZE: Final = 8
+_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+_PRIME: Final = 0xFFFFFFFF00000001000000000000000000000000FFFFFFFFFFFFFFFFFFFFFFFF
+_A: Final = _PRIME - 3
+_B: Final = 0x5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B
+_POINT_LABEL: Final = b"coatcheck/v1/blind/point\0"
+_MASK_LABEL: Final = b"coatcheck/v1/blind/mask\0"
+_FILLER_LABEL: Final = b"coatcheck/v1/blind/filler\0"
+
+
+class Point(NamedTuple):
+    """A point of P-256, in coordinates."""
+
+    x: int
+    y: int
+
+    @property
+    def key(self) -> ec.EllipticCurvePublicKey:
+        """The point for the library, which checks that it is on the curve."""
+        raw = b"\4" + self.x.to_bytes(32, "big") + self.y.to_bytes(32, "big")
+        return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), raw)
+
+    def negated(self) -> "Point":
+        """Return the point's negative."""
+        return Point(self.x, _PRIME - self.y)
+
+    def encoded(self) -> bytes:
+        """Write the point in 33 bytes (SEC 1, compressed)."""
+        return bytes((2 + (self.y & 1),)) + self.x.to_bytes(32, "big")
+
+
+@lru_cache(maxsize=4096)
+def read_point(raw: bytes) -> Point:
+    """Read a point of 33 bytes; refuse anything else."""
+    message = "these bytes are no point of P-256 in 33 bytes"
+    if len(raw) != POINT_SIZE:
+        raise BadKey(message)
+    try:
+        key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), raw)
+    except ValueError:
+        raise BadKey(message) from None
+    numbers = key.public_numbers()
+    return Point(numbers.x, numbers.y)
+
+
+def is_point(raw: bytes) -> bool:
+    """Return whether these bytes are a point."""
+    try:
+        read_point(raw)
+    except BadKey:
+        return False
+    return True
+
+
+@lru_cache(maxsize=4096)
+def hash_to_point(text: bytes) -> Point:
+    """Hash a text to a point of unknown logarithm: the first digest that is an x (S16.3)."""
+    for attempt in count():
+        raw = hashlib.sha256(_POINT_LABEL + attempt.to_bytes(4, "big") + text).digest()
+        if is_point(b"\2" + raw):
+            return read_point(b"\2" + raw)
+    raise AssertionError
+
+
+class Factor:
+    """A secret number from 1 to q - 2, derived from secret bytes (S16.4)."""
+
+    def __init__(self, secret: bytes) -> None:
+        number = int.from_bytes(hashlib.sha512(secret).digest(), "big") % (_ORDER - 2) + 1
+        self._key = ec.derive_private_key(number, ec.SECP256R1())
+        self._next = number + 1
+
+    @cached_property
+    def point(self) -> Point:
+        """This many times the group's generator."""
+        numbers = self._key.public_key().public_numbers()
+        return Point(numbers.x, numbers.y)
+
+    def x_of(self, point: Point) -> bytes:
+        """Return the x of a multiple of a point."""
+        return self._key.exchange(ec.ECDH(), point.key)
+
+    @cached_property
+    def _one_more(self) -> ec.EllipticCurvePrivateKey:
+        return ec.derive_private_key(self._next, ec.SECP256R1())
+
+    def times(self, point: Point) -> Point:
+        """Return a multiple of a point, with its y.
+
+        The library gives the x of a multiple alone. With the x of the next multiple it determines
+        y (Brier and Joye, PKC 2002, proposition 3).
+        """
+        (x, y), key = point, point.key
+        x1, x2 = (
+            int.from_bytes(one.exchange(ec.ECDH(), key), "big")
+            for one in (self._key, self._one_more)
+        )
+        y1 = 2 * _B + (_A + x * x1) * (x + x1) - x2 * (x - x1) ** 2
+        return Point(x1, y1 * pow(2 * y, -1, _PRIME) % _PRIME)
+
+
+def _add(pairs: Sequence[tuple[Point, Point]]) -> list[Point | None]:
+    """Add pairs of points, with one inversion for all; None for a pair with the same x."""
+    products, product = list[int](), 1
+    for one, other in pairs:
+        products.append(product)
+        product = product * ((other.x - one.x) or 1) % _PRIME
+    inverse = pow(product, -1, _PRIME)
+    sums = list[Point | None]()
+    for (one, other), before in zip(reversed(pairs), reversed(products), strict=True):
+        apart = other.x - one.x
+        slope = (other.y - one.y) * before * inverse % _PRIME
+        inverse = inverse * (apart or 1) % _PRIME
+        x = (slope * slope - one.x - other.x) % _PRIME
+        sums.append(Point(x, (slope * (one.x - x) - one.y) % _PRIME) if apart else None)
+    return sums[::-1]
+
+
+def _certain(sums: Sequence[Point | None]) -> list[Point]:
+    """Return sums of points that are independent: the same x twice is a chance of 2^-255."""
+    if None in sums:
+        raise AssertionError
+    return [one for one in sums if one is not None]
+
+
+def hide(point: Point, factor: Factor) -> bytes:
+    """Hide a point of unknown logarithm: add the factor's. Every point could be in the sum."""
+    return _certain(_add([(factor.point, point)]))[0].encoded()
+
+
+def meet(hidden: bytes, point: Point, factor: Factor) -> bytes | None:
+    """Take a point off a sum and multiply: what the sum's owner has too if it hid this point.
+
+    None for a sum whose owner used the factor 0: nobody honest has made it.
+    """
+    (rest,) = _add([(read_point(hidden), point.negated())])
+    return None if rest is None else factor.x_of(rest)
+
+
+def write_cell(cell: Sequence[int]) -> bytes:
+    """Write a cell: one signed 32-bit number per axis."""
+    return b"".join(number.to_bytes(4, "big", signed=True) for number in cell)
+
+
+def _axis_point(digest: bytes, axis: int, number: int) -> Point:
+    return hash_to_point(digest + axis.to_bytes(4, "big") + number.to_bytes(4, "big", signed=True))
+
+
+def _add_axes(rows: Sequence[Sequence[Point]]) -> list[Point]:
+    """Add up each row's points, one per axis."""
+    sums = [row[0] for row in rows]
+    for axis in range(1, len(rows[0])):
+        sums = _certain(_add([(one, row[axis]) for one, row in zip(sums, rows, strict=True)]))
+    return sums
+
+
+def point_of_cell(digest: bytes, cell: Sequence[int]) -> Point:
+    """Return the point of a cell: the sum of those of its numbers (S16.3)."""
+    points = [_axis_point(digest, axis, number) for axis, number in enumerate(cell)]
+    return _add_axes([points])[0]
+
+
+def slot_of(cell: Sequence[int], width: int) -> int:
+    """Return the slot of a cell (S16.7), equal for cells that differ by multiples of `width`."""
+    slot: int = 0
+    for number in cell:
+        slot = slot * width + number % width
+    return slot
+
+
+def reply_size(width: int, axes: int) -> int:
+    """Return the bytes of a reply: a point and the slots."""
+    size: int = POINT_SIZE + VALUE_SIZE * width**axes
+    return size
+
+
+def _mask(context: bytes, cell: Sequence[int], x: bytes) -> int:
+    """Return the mask of a cell's value, for one asker, one answerer and their points (S16.6)."""
+    digest = hashlib.sha256(_MASK_LABEL + context + write_cell(cell) + x).digest()
+    return int.from_bytes(digest[:VALUE_SIZE], "big")
+
+
+class Question:
+    """One cell that a person asks about, the same cell for all who answer.
+
+    Attributes:
+        point: what the asker sends; it hides the cell perfectly.
+    """
+
+    def __init__(self, secret: bytes, cell: Sequence[int], *, digest: bytes) -> None:
+        self._factor, self._cell, self._digest = Factor(secret), cell, digest
+        self.point = hide(point_of_cell(digest, cell), self._factor)
+
+    def read(self, reply: bytes, *, asker: bytes, answerer: bytes, width: int) -> bytes:
+        """Return the value of the cell; 8 random bytes if the answerer's set does not have it."""
+        point = reply[:POINT_SIZE]
+        at = POINT_SIZE + VALUE_SIZE * slot_of(self._cell, width)
+        context = self._digest + asker + answerer + self.point + point
+        mask = _mask(context, self._cell, self._factor.x_of(read_point(point)))
+        value = int.from_bytes(reply[at : at + VALUE_SIZE], "big") ^ mask
+        return value.to_bytes(VALUE_SIZE, "big")
+
+
+class BlindedSet:
+    """A set of cells of one person, for everybody who asks.
+
+    The cells must have different slots: on each axis they lie within `width` numbers in a row.
+    """
+
+    def __init__(
+        self, secret: bytes, cells: Sequence[Sequence[int]], *, digest: bytes, width: int
+    ) -> None:
+        self._secret, self._digest, self._width = secret, digest, width
+        self._cells = cells
+        self._slots = [slot_of(cell, width) for cell in cells]
+        if len(set(self._slots)) != len(cells):
+            raise Misuse(f"cells of a set must differ modulo {width}")
+        self._size = width ** len(cells[0])
+        self._factor = Factor(secret)
+
+    @cached_property
+    def _multiples(self) -> list[Point]:
+        """The points of all cells times the factor: the same for everybody who asks."""
+        # Axis by axis: a set has far fewer numbers than cells.
+        numbers = {one for cell in self._cells for one in enumerate(cell)}
+        multiples = {
+            (axis, number): self._factor.times(_axis_point(self._digest, axis, number))
+            for axis, number in numbers
+        }
+        return _add_axes([[multiples[one] for one in enumerate(cell)] for cell in self._cells])
+
+    def reply(
+        self, point: bytes, values: Sequence[bytes], *, asker: bytes, answerer: bytes
+    ) -> bytes:
+        """Answer a question with the values of the cells, 8 bytes each, in the cells' order."""
+        own = self._factor.point.encoded()
+        context = self._digest + asker + answerer + point + own
+        # Random bytes are in the slots of no cell, and in that of a cell that was asked for with
+        # the factor 0: such a question has no answer.
+        slots = [self._filler(asker, slot) for slot in range(self._size)]
+        asked = self._factor.times(read_point(point))
+        rests = _add([(asked, multiple.negated()) for multiple in self._multiples])
+        for cell, slot, value, rest in zip(self._cells, self._slots, values, rests, strict=True):
+            if rest is not None:
+                masked = int.from_bytes(value, "big")
+                masked ^= _mask(context, cell, rest.x.to_bytes(32, "big"))
+                slots[slot] = masked.to_bytes(VALUE_SIZE, "big")
+        return own + b"".join(slots)
+
+    def _filler(self, asker: bytes, slot: int) -> bytes:
+        text = _FILLER_LABEL + asker + slot.to_bytes(4, "big")
+        return hmac.digest(self._secret, text, "sha256")[:VALUE_SIZE]
