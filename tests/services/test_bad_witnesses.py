@@ -36,9 +36,9 @@ def test_a_witness_keeps_nothing_of_what_strangers_write_under_a_checkpoint(tmp_
         for more in (rubbish, (false,)):
             sent = Submission(LogCheckpoint.read(note.text).size, (), Note(note.text, (own, *more)))
             assert (await ask(witness, "POST", "/add-checkpoint", sent.write())).status == 200
-            again = scene.witness(name)
+            witness, before = await scene.restarted(name), witness
             where = hashlib.sha256(KEY.name.encode()).hexdigest()
-            for one in (witness, again):
+            for one in (witness, before):
                 told = Note.read((await ask(one, "GET", f"/{where}/checkpoint")).body)
                 assert len(told.signatures) == 2
                 assert set(told.signers([KEY, witness.note_key])) == {KEY, witness.note_key}
@@ -70,7 +70,8 @@ def test_a_witness_does_not_start_with_an_unsigned_checkpoint(tmp_path: Path) ->
     async def work(scene: Scene) -> None:
         await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         name = scene.names[0]
-        (path,) = (scene.folder / f"{name}.notes").iterdir()
+        (path,) = (scene.folder / f"{name}.notes").glob("*.note")
+        await scene.witnesses[name].end()
         note = Note.read(path.read_bytes())
         strange = [one for one in note.signatures if one[0] != KEY.name]
         for wrong in (Note(note.text, tuple(strange)).write(), b"", b"rubbish"):

@@ -62,7 +62,7 @@ class Scene:
         self.board: BoardService
 
     def witness(self, name: str) -> WitnessService:
-        """Start or restart a witness."""
+        """Start a witness."""
         settings = WitnessSettings(
             name=name,
             key=f"{name}.key",
@@ -71,6 +71,12 @@ class Scene:
             folder=str(self.folder),
         )
         return WitnessService(settings)
+
+    async def restarted(self, name: str) -> WitnessService:
+        """Stop a witness and start it again."""
+        await self.witnesses[name].end()
+        self.witnesses[name] = self.witness(name)
+        return self.witnesses[name]
 
     async def opened(self) -> BoardService:
         """Return a board that shows the round; another one is a fork."""
@@ -290,7 +296,7 @@ def test_a_fork_is_refused_even_by_a_new_client(tmp_path: Path) -> None:
         await scene.board.watched.collect(scene)  # type: ignore[arg-type] # a client
         # The same board with another letter: every signature but the witnesses' is there.
         for name in scene.names:
-            scene.witnesses[name] = scene.witness(name)
+            await scene.restarted(name)
         fork = await scene.opened()
         scene.show(fork, LETTERS[2], LETTERS[0])
         await fork.watched.collect(scene)  # type: ignore[arg-type] # a client

@@ -2,11 +2,13 @@
 
 It has the boards' keys and the last checkpoint of each, and learns nothing about people or rounds.
 Each checkpoint is on the disk before its cosignature leaves, so that no crash makes the witness
-cosign a fork. SPEC section 18.
+cosign a fork. One process at a time has the folder of checkpoints. SPEC section 18.
 """
 
 import asyncio
+import fcntl
 import hashlib
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Final
@@ -42,7 +44,7 @@ Log = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z", description="SHA-256 of t
 class WitnessService(App[WitnessSettings]):
     """A witness for the boards that its settings name.
 
-    *Assumes:* one process per folder of checkpoints.
+    *Guarantee:* while it runs, no other process starts on its folder of checkpoints.
     """
 
     role = "witness"
@@ -58,7 +60,17 @@ class WitnessService(App[WitnessSettings]):
         self._lock = asyncio.Lock()
         self._folder = settings.path(settings.checkpoints)
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._notes = {key.name: note for key in keys if (note := self._stored(key)) is not None}
+        self._held = _lock(self._folder)
+        try:
+            listed_notes = {key.name: self._stored(key) for key in keys}
+        except BaseException:
+            os.close(self._held)
+            raise
+        self._notes = {name: note for name, note in listed_notes.items() if note is not None}
+
+    async def end(self) -> None:
+        """Unlock the folder."""
+        os.close(self._held)
 
     def _path(self, origin: str) -> Path:
         return self._folder / f"{_hash(origin)}.note"
@@ -106,11 +118,22 @@ class WitnessService(App[WitnessSettings]):
             now = int(time.time())
             note = accepted.note.signed(self.note_key, self._signing.sign, time=now)
             origin = accepted.checkpoint.origin
+            self._check_unchanged(origin)
             path = self._path(origin)
             await asyncio.to_thread(write_bytes, path, note.write(), replace=True)
             self._notes[origin] = note
             self.metrics.taken.labels("cosigned").inc()
             return signature_lines(note.signatures[-1:])
+
+    def _check_unchanged(self, origin: str) -> None:
+        """Stop the process if something else changed the stored checkpoint of a log (S18.12)."""
+        path, note = self._path(origin), self._notes.get(origin)
+        if (read_bytes(path) if path.exists() else None) != (note and note.write()):
+            self.fail(
+                f"{path} is not as this witness stored it, so that it could cosign a fork: restore"
+                " the newest copy, and let nothing but one witness write in this folder"
+            )
+            raise Problem("unavailable", "this witness stops: its checkpoint was changed")
 
     async def checkpoint(self, log: Log) -> Reply:
         """Return the last checkpoint of a log that this witness cosigned."""
@@ -134,6 +157,24 @@ class WitnessService(App[WitnessSettings]):
         Route("GET", "/key", key, media=TEXT),
     )
     common = COMMON_WITHOUT_STORE
+
+
+def _lock(folder: Path) -> int:
+    """Lock a folder of checkpoints until the end of this process (S18.13); return its lock file."""
+    path = folder / ".lock"
+    try:
+        held = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Misuse(f"cannot write {path}: {error.strerror}") from None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise Misuse(
+            f"another witness already runs on {folder}: two could cosign a fork. Stop it first; its"
+            " lock ends with its process"
+        ) from None
+    return held
 
 
 def _hash(origin: str) -> str:

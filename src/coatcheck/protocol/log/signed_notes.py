@@ -114,7 +114,7 @@ class Note:
     def signers(self, keys: Collection[NoteKey]) -> dict[NoteKey, int]:
         """Find which of these keys signed, with the times of cosignatures.
 
-        Other signatures are ignored. An invalid one of these keys refuses the note (S18.19).
+        Other signatures are ignored. An invalid one of these keys refuses the note (S18.22).
         """
         by_id = {(key.name, key.id): key for key in keys}
         signers: dict[NoteKey, int] = {}
@@ -259,7 +259,7 @@ class Accepted:
     """A checkpoint that continues the last one, to be stored and cosigned.
 
     Its note has the log's own signature alone: anybody may submit a checkpoint with more lines
-    under it (S18.13).
+    under it (S18.16).
     """
 
     checkpoint: LogCheckpoint
