@@ -25,7 +25,7 @@ from coatcheck.accounting.laws import (
     grid,
     minkowski,
 )
-from support.crowds import any_law
+from support.crowds import any_law, any_promise
 
 ACCOUNTING = Path(__file__).parents[1] / "support" / "accounting.json"
 TABLE = json.loads(ACCOUNTING.read_text())["budgets"]
@@ -168,6 +168,17 @@ def test_amplify_inverts_calibrate_on_the_safe_side(
     assert more.epsilon > epsilon
 
 
+def test_no_curve_passes_above_a_promise() -> None:
+    """At the ε that is promised at a δ, the curve of the same law is at most this δ, exactly.
+
+    With two computations of the bound 2 of these 60 random promises of all kinds of laws failed.
+    """
+    for seed in range(60):
+        law, crowd, delta = any_promise(seed)
+        promised = amplify(law, crowd=crowd, delta=delta).epsilon
+        assert at(law, crowd, promised) <= delta, (seed, law)
+
+
 def test_a_coarser_law_is_asked_in_a_small_crowd() -> None:
     """Where the bound for overlapping caps wastes more than the generic one, the latter counts."""
     caps = TwoLevel(epsilon=8.0, cap=3.3532e-4, apart=2.0421e-4, kernel=8.383e-5)
@@ -262,7 +273,7 @@ def test_a_local_epsilon_is_found_in_few_steps(
     [
         (grid(4.0, cells=16), 50_000, 1),  # any law of this ε has a quarter more noise
         (grid(4.0, cells=4), 50_000, 2),  # a twentieth more
-        (grid(4.0, cells=16), 1000, 3),
+        (grid(4.0, cells=16), 1000, 2),
     ],
 )
 def test_coarser_laws_are_asked_where_they_may_win(

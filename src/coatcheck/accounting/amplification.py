@@ -173,11 +173,13 @@ def delta_curve(
 ) -> NDArray[np.float64]:
     """Bound δ from above at each ε, for a crowd of honest, anonymous people.
 
+    *Guarantee:* at the ε that `amplify` returns for a δ, the curve is at most this δ: both evaluate
+    the same bounds, and `amplify` promises what one of them gives.
+
     With `lower`, return a δ that some data set reaches instead.
     """
     size = anonymous(crowd=crowd)
-    close, coarse = map(pair, bounding_laws(law, "mechanism")[:2])
-    bounds = {close, coarse} if size <= _FEW or _alike(close, coarse) else {close}
+    bounds = dict.fromkeys(map(pair, bounding_laws(law)))
     epsilons = list(epsilons)
     for x in epsilons:
         check_epsilon(x, "an epsilon of the curve")
@@ -209,21 +211,28 @@ def _coarser(law: Law, instead: AnyLdp | Clones) -> Law:
 
 
 def bounding_laws(law: Law, method: str = "mechanism") -> list[Law]:
-    """List the laws that bound this one, the closest first. Each one is sufficient."""
-    laws = [
-        law,
-        _coarser(law, AnyLdp(epsilon=law.epsilon)),
-        _coarser(law, Clones(epsilon=law.epsilon)),
-    ]
-    return laws[{"mechanism": 0, "generic": 1, "clones-2021": 2}[method] :]
+    """List the laws that bound this one, the closest first. Each one is sufficient.
+
+    The clones of 2021 are never closer than any mechanism of their ε, so they are listed alone.
+    """
+    if method == "clones-2021":
+        return [_coarser(law, Clones(epsilon=law.epsilon))]
+    laws = [law, _coarser(law, AnyLdp(epsilon=law.epsilon))]
+    return laws if method == "mechanism" else laws[1:]
 
 
 def _log_excess(
     worst: Pair | Atoms, size: int, delta: float, *, epsilon: float, fine: bool = True
 ) -> float:
-    """Bound ln(δ(ε)/δ); finite, so that a secant can be drawn through it."""
-    tail = 25 - math.log(delta)
-    bound = hockey_stick.upper(worst, size=size, epsilon=epsilon, tail=tail, fine=fine)
+    """Bound ln(δ(ε)/δ); finite, so that a secant can be drawn through it.
+
+    The fine bound is the one of `delta_curve`; the cheap one cuts off little even of a small δ.
+    """
+    if fine:
+        bound = hockey_stick.upper(worst, size=size, epsilon=epsilon)
+    else:
+        tail = 25 - math.log(delta)
+        bound = hockey_stick.upper(worst, size=size, epsilon=epsilon, tail=tail, fine=False)
     return max(-700.0, math.log(max(bound, 1e-320)) - math.log(delta))
 
 

@@ -4,7 +4,8 @@ For noise per coordinate, each coordinate of a value lies in [-1, 1], and two op
 worst pair of values. Planar Laplace noise has the density e^(-s|y - x|) in every direction; the two
 farthest values of a ball are the worst pair. Their ratios have no formula: space is cut into cells,
 and in each cell the ratios are spread over the ends of their range with their mean, then over the
-points of a grid. Proofs: docs/explanation/amplification.md, section 6.
+points of a grid. The error of each cell's integrals is bounded and granted.
+Proofs: docs/explanation/amplification.md, section 6.
 """
 
 import itertools
@@ -104,47 +105,64 @@ def square_wave(epsilon: float, *, radius: float, dimension: int = 1) -> Fieldwi
 _PLANAR_STEPS: Final = 32
 _LARGEST: Final = 24.0
 # Points of Gauss's rule along each side of a cell.
-_POINTS: Final = 10
+_POINTS: Final = 16
 # Halvings of cells towards the value, where the density has its peak.
 _HALVINGS: Final = 18
-# The most that the chances of a value may miss 1, summed over all cells.
-_DOUBT: Final = 1e-12
+# More dimensions than this are not cut into cells: their exponents would lose too many digits.
+_MOST_DIMENSIONS: Final = 24
+# More than the relative rounding errors of a cell: its exponents stay below 1500.
+_CELL_ROUNDING: Final = 1e-12
+# The ellipses on which the errors of Gauss's rule are bounded; the least of the bounds counts.
+_ELLIPSES: Final = np.geomspace(1.3, 64, 24)[:, None, None]
 
 
 @lru_cache(maxsize=64)
 def planar_laplace(epsilon: float, *, dimension: int) -> Ratios | AnyLdp:
-    """Return the law of noise whose density falls by e^ε over the diameter of a ball of values."""
+    """Return the law of noise whose density falls by e^ε over the diameter of a ball of values.
+
+    The chances of the first value are rounded up by the proven error of their integrals, and those
+    of the second down.
+    """
     check_epsilon(epsilon)
     if dimension == 1:
         return laplace(epsilon)
-    if not 0 < epsilon <= _LARGEST:
+    if not 0 < epsilon <= _LARGEST or dimension > _MOST_DIMENSIONS:
         return AnyLdp(epsilon=epsilon)
     first, second, mass, ends = _cells(epsilon / 2, dimension)
-    off = abs(float((first + second).sum()) - 1)
-    if off > _DOUBT:
+    errors = _errors(epsilon / 2, dimension)
+    if (errors[2] > 0.1 * _CELL_ROUNDING * mass).any():
         return AnyLdp(epsilon=epsilon)
-    masses = np.zeros((_PLANAR_STEPS + 1, _PLANAR_STEPS + 1))
-    for x, y, part in _corners(first, second, mass, ends):
-        _onto_grid(
-            masses,
-            x * _PLANAR_STEPS / epsilon,
-            y * _PLANAR_STEPS / epsilon,
-            part,
-            epsilon / _PLANAR_STEPS,
-        )
-    masses += masses.T  # the other half of space
     width = epsilon / _PLANAR_STEPS
+    masses = np.zeros((_PLANAR_STEPS + 1, _PLANAR_STEPS + 1))
+    corners = _corners(first + errors[0], np.maximum(second - errors[1], 0.0), mass, ends)
+    for x, y, part in corners:
+        _onto_grid(masses, x / width, y / width, part, width)
+    # Of the space beyond the last cell only the range of the ratios is used.
+    masses[-1, 0] += _beyond(epsilon / 2, dimension)
+    masses += masses.T  # the other half of space
     logs = {
         (i * width, j * width): float(masses[i, j])
         for i, j in zip(*np.nonzero(masses), strict=True)
     }
-    return Ratios(epsilon=epsilon, atoms=safe(logs, doubt=_DOUBT))
+    return Ratios(epsilon=epsilon, atoms=safe(logs, doubt=4 * _CELL_ROUNDING))
+
+
+def _far(s: float, dimension: int) -> float:
+    """Return s times a distance from the middle beyond which hardly any report lies."""
+    return 45 + 2 * s + 3 * dimension
+
+
+def _beyond(s: float, dimension: int) -> float:
+    """Return the blanket's mass beyond the last cell, in half of space."""
+    far = s * float(_edges(s, dimension)[0][-1])
+    terms = (far**j / math.factorial(j) for j in range(dimension))
+    return math.exp(-s - far) * math.fsum(terms) / 2
 
 
 def _edges(s: float, dimension: int) -> tuple[Array, Array]:
     """Cut distances from the middle and angles to the first value; the last cell has no end."""
     close = 2.0 ** -np.arange(_HALVINGS + 1)
-    far = (45 + 2 * s + 3 * dimension) / s
+    far = _far(s, dimension) / s
     step = min(0.25, 0.25 / s)
     r = np.concatenate([1 - close, 1 + close, np.arange(step, 3, step), [1.0]])
     beyond = [3.0]
@@ -185,12 +203,58 @@ def _cells(s: float, d: int) -> tuple[Array, Array, Array, tuple[Array, ...]]:
     return first, second, mass, ends
 
 
+def _errors(s: float, d: int) -> tuple[Array, Array, Array]:
+    """Bound the errors of Gauss's rule in R0, R1 and m of each cell; infinite next to the peak.
+
+    For a function that is analytic and at most M on the ellipse with the ends of a side as foci and
+    semi-axes of ρ + 1/ρ and ρ - 1/ρ quarters of the side, n points miss its mean by at most
+    4M ρ^(-2n)/(1 - 1/ρ).
+    """
+    r, angle = _edges(s, d)
+    inner, outer = r[:-1, None], r[1:, None]
+    r, h = (inner + outer) / 2, (outer - inner) / 2
+    first, last = angle[None, :-1], angle[None, 1:]
+    angle, k = (first + last) / 2, (last - first) / 2
+    # How far the ellipses reach from the middle of a cell, along each side.
+    a, b = ((_ELLIPSES + 1 / _ELLIPSES) / 2 * side for side in (h, k))
+    unit = d * math.log(s) - math.lgamma(d) - math.lgamma((d - 1) / 2) + math.lgamma(d / 2)
+    unit -= math.log(math.pi) / 2
+    # Twice the bound, for its own rounding.
+    log = unit + math.log(8) - 2 * _POINTS * np.log(_ELLIPSES) - np.log1p(-1 / _ELLIPSES)
+    log = log + np.log(4 * h * k)
+    along = log + (d - 1) * np.log(r + a) + (d - 2) * np.log(np.sin(last))
+    sine = np.sin(angle) * np.cosh(b) + np.cos(angle) * np.sinh(b)
+    across = log + (d - 1) * np.log(outer) + (d - 2) * np.log(sine)
+
+    def least(distance: Array, step: Array, speed: Array, shift: Array) -> Array:
+        """Bound the real part of a distance after a complex step, as far as it is analytic."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = speed * distance / np.sqrt((distance - shift) * (distance + shift))
+            return np.where(shift < distance, distance - step * slope, -np.inf)
+
+    def error(by_radius: Array, by_angle: Array) -> Array:
+        with np.errstate(over="ignore"):
+            both = [np.exp(along - s * by_radius), np.exp(across - s * by_angle)]
+        return np.asarray(sum(part.min(axis=0) for part in both))
+
+    found = []
+    for which, nearest in ((0, first), (1, last)):
+        far = _distance(r, nearest, which)
+        middle = np.maximum(_distance(r, angle, which) - h, 0.0)
+        turned = least(middle, b, np.exp(b), np.expm1(b))
+        found.append(error(least(far, a, np.ones(1), a), turned))
+    return found[0], found[1], error(1 + r - a, 1 + inner)
+
+
+def _distance(r: Array, angle: Array, value: int) -> Array:
+    """Return the distance to a value, 0 or 1; the two lie 1 from the middle on either side."""
+    part = np.cos(angle / 2) if value else np.sin(angle / 2)
+    return np.asarray(np.sqrt((r - 1) ** 2 + 4 * r * part**2))
+
+
 def _distances(r: Array, angle: Array) -> tuple[Array, Array]:
-    """Return the distances to the two values, which lie 1 from the middle on either side."""
-    r = r[:, None]
-    near = np.sqrt((r - 1) ** 2 + 4 * r * np.sin(angle / 2) ** 2)
-    away = np.sqrt((r - 1) ** 2 + 4 * r * np.cos(angle / 2) ** 2)
-    return near, away
+    """Return the distances of all pairs of r and angle to the two values."""
+    return _distance(r[:, None], angle, 0), _distance(r[:, None], angle, 1)
 
 
 def _corners(

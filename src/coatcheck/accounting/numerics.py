@@ -320,7 +320,8 @@ def doubled(holds: Callable[[float], bool], *, most: float = 1e300) -> tuple[flo
 def root(excess: Excess, *, good: float, bad: float, start: float) -> float:
     """Find the point nearest to `bad`, coming from `good`, where the excess is at most zero.
 
-    *Guarantee:* the result is `good` or a point at which the excess was evaluated as at most zero.
+    *Guarantee:* the result is `good` or a point at which the close version of the excess was
+    evaluated as at most zero.
 
     Args:
         excess: the function.
@@ -328,7 +329,7 @@ def root(excess: Excess, *, good: float, bad: float, start: float) -> float:
         bad: a point at which it should be above zero; returned if it is not.
         start: a guess.
     """
-    if excess(bad, fine=False) <= 0:
+    if excess(bad, fine=False) <= 0 and excess(bad, fine=True) <= 0:
         return bad
     last = good + 1e-6 * (bad - good)
     near = abs(start - good) < 0.3 * abs(bad - good)

@@ -1,0 +1,424 @@
+"""Rounds of two or three people whose every message is recorded by who sees it.
+
+The roles are the shipped objects; only seals and coins are those of `ideal_seals`. A `Play` is one
+run: people (`ada`, `ben`, ...) hold reports, steps are taken in a given order, and `Play.view` is
+what a coalition sees of it. `Stage.views` runs all orders of the honest shuffler and all ways to
+deal out the one-time keys, so two collections that it returns are equal exactly if the coalition
+sees the same with the same chance.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import msgspec
+
+from coatcheck.domains import Box
+from coatcheck.errors import Error
+from coatcheck.protocol import client
+from coatcheck.protocol.agreement import verify_signatures
+from coatcheck.protocol.board import Board
+from coatcheck.protocol.client import Limit, examine
+from coatcheck.protocol.drafting import GroupPlan
+from coatcheck.protocol.log.verification import verify_bulletin
+from coatcheck.protocol.outcomes import due, outcome_due
+from coatcheck.protocol.server import Server
+from coatcheck.protocol.shuffler import Shuffler, ShufflerState
+from coatcheck.protocol.state_machine import ShufflerPhase
+from coatcheck.protocol.terms import suite_named
+from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.messages import Answer
+from coatcheck.protocol.wire.uploads import content_id, items_of
+from coatcheck.randomizers import GridResponse
+from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys
+from coatcheck.tasks import Task
+from support.ideal_seals import IdealSeals, Joining, Named, Sealed, coin, ideal
+from support.rounds import check
+
+CELLS = 3
+LINE = GridResponse(domain=Box(lo=(0.0,), hi=(1.0,)), epsilon=2.0, cells=(CELLS,), decode="raw")
+DELTA, TRAPS = 0.4, 0.3
+READER = "reader"
+Step = tuple[str, ...]
+View = tuple[tuple[object, ...], frozenset[object]]
+
+
+class Report(NamedTuple):
+    """A report before anybody holds it: the cell that the noise shows, and the seed of its keys."""
+
+    cell: int
+    seed: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Terms and keys, and which hop is honest.
+
+    Attributes:
+        people: the group of each person.
+        honest: the hop of the honest shuffler; of the server, if it is the number of shufflers.
+        relayed: whether people reach the roles through a relay.
+    """
+
+    people: Mapping[str, int]
+    task: Task
+    hops: int = 1
+    minimum: int = 2
+    honest: int = 0
+    relayed: bool = False
+    roles: RoleKeys = field(init=False)
+    _joined: dict[object, tuple[dict[str, Ticket], dict[bytes, Sealed]]] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        suite = suite_named("x25519")
+        roles = RoleKeys.draw(suite=suite, shufflers=self.hops, entropy=Named("roles"))
+        object.__setattr__(self, "roles", roles)
+
+    @cached_property
+    def _signed(self) -> Any:
+        groups = [
+            GroupPlan(name=name, randomizer=LINE, minimum=self.minimum, delta=DELTA)
+            for name in self.task.groups
+        ]
+        traps = TRAPS if self.hops > 1 else None
+        suite = suite_named("x25519")
+        return self.roles.agree(groups, task=self.task, name="r", suite=suite, trap_delta=traps)
+
+    @cached_property
+    def round(self) -> Any:
+        """The round of the terms."""
+        return verify_signatures(self._signed)
+
+    @cached_property
+    def invitations(self) -> list[client.Invitation]:
+        """What a member of each group agrees to."""
+        return [
+            examine(
+                self._signed,
+                group=group,
+                trusted=self.roles.trusted,
+                limit=Limit(epsilon=10.0, delta=DELTA),
+                now=OPENS,
+                simulated=True,
+            )
+            for group in self.task.groups
+        ]
+
+    def tickets(
+        self, reports: Mapping[str, Report]
+    ) -> tuple[dict[str, Ticket], dict[bytes, Sealed]]:
+        """Let people join with reports; return their tickets, and what they sealed."""
+        held = tuple(sorted(reports.items()))
+        if held not in self._joined:
+            seals = IdealSeals(cut=self.honest, last=self.hops)
+            with ideal(seals):
+                tickets = {person: self._join(person, report, seals) for person, report in held}
+            self._joined[held] = tickets, seals.table
+        tickets, table = self._joined[held]
+        return dict(tickets), dict(table)
+
+    def _join(self, person: str, report: Report, seals: IdealSeals) -> Ticket:
+        seals.owner = (person, report.seed)
+        draws = Joining(person, noise=_noise(report.cell), seed=coin(report.seed, 32))
+        invitation = self.invitations[self.people[person]]
+        return invitation.join([0.5], ledger=None, entropy=draws)
+
+    def play(self, reports: Mapping[str, Report], secret: bytes = b"") -> "Play":
+        """Begin a run in which each person holds a report."""
+        return Play(self, reports, secret or coin("secret", 32))
+
+    def orders(self, play: "Play", *, most: int = 1_000_000) -> list[bytes]:
+        """Return one secret for every order that the honest shuffler can give its items.
+
+        A keyed hash with a secret key gives every order with the same chance; that is what the
+        theorem assumes of BLAKE2b.
+        """
+        shuffler, ids = play.shufflers[self.honest], play.arriving()
+        count = math.prod(math.factorial(len(names)) for names in ids)
+        found: dict[object, bytes] = {}
+        for number in range(most):
+            shuffler.state.secret[:] = secret = coin(("secret", number), 32)
+            peeler = shuffler.peeler
+            ranks = [[peeler.rank(g, name) for name in names] for g, names in enumerate(ids)]
+            found.setdefault(
+                tuple(tuple(sorted(range(len(row)), key=row.__getitem__)) for row in ranks), secret
+            )
+            if len(found) == count:
+                return list(found.values())
+        raise AssertionError(f"the secret gives {len(found)} of {count} orders")
+
+    def views(
+        self,
+        reports: Mapping[str, int],
+        steps: Sequence[Step],
+        coalitions: Iterable[Collection[str]],
+        *,
+        deals: Iterable[Sequence[int]] | None = None,
+        only: Sequence[bytes] = (),
+    ) -> list[Counter[View]]:
+        """Count the views of each coalition over all orders and all deals of keys.
+
+        `reports` says which cell each person's report shows. `deals` permute the one-time keys of
+        the reports, and `only` limits the secrets. A report's keys are named after its rank among
+        the cells of its group, so that whoever holds it, it is the same report.
+        """
+        chosen = [frozenset(one) for one in coalitions]
+        found = [Counter[View]() for _ in chosen]
+        for deal in deals or [range(len(reports))]:
+            held = self.held(reports, deal)
+            secrets = only or self._orders_of(held, steps)
+            for secret in secrets:
+                play = self.play(held, secret).taken(steps)
+                for coalition, counted in zip(chosen, found, strict=True):
+                    counted[play.view(coalition)] += 1
+        return found
+
+    def held(self, reports: Mapping[str, int], deal: Sequence[int] = ()) -> dict[str, Report]:
+        """Return the reports with their keys, dealt out in this order."""
+        ranked = sorted(reports, key=lambda person: (self.people[person], reports[person]))
+        return {
+            person: Report(reports[person], f"seed {seed}")
+            for person, seed in zip(ranked, deal or range(len(ranked)), strict=True)
+        }
+
+    def _orders_of(self, held: Mapping[str, Report], steps: Sequence[Step]) -> list[bytes]:
+        """Return the secrets to try, given what arrives before the honest shuffler releases."""
+        release = ("release", str(self.honest))
+        if release not in steps:  # also if the server is the honest one
+            return [coin("secret", 32)]
+        before = self.play(held).taken(steps[: steps.index(release)])
+        is_ready = before.shufflers[self.honest].phase is ShufflerPhase.CLOSED
+        return self.orders(before) if is_ready else [coin("secret", 32)]
+
+
+class Play:
+    """One run of a round, and who saw what of it."""
+
+    def __init__(self, stage: Stage, reports: Mapping[str, Report], secret: bytes) -> None:
+        self.stage, self.reports = stage, reports
+        self.tickets, table = stage.tickets(reports)
+        self.seals = IdealSeals(cut=stage.honest, last=stage.hops, table=table)
+        self.events: list[tuple[frozenset[str], object]] = []
+        round_, roles = stage.round, stage.roles
+        self.shufflers = [
+            Shuffler(
+                round_,
+                keys=keys,
+                state=ShufflerState(
+                    bytearray(secret if hop == stage.honest else coin(("secret of", hop), 32))
+                ),
+            )
+            for hop, keys in enumerate(roles.shufflers)
+        ]
+        self.server = Server(round_, keys=roles.server, task=stage.task)
+        self.board = Board(sign=roles.board.signing.sign, check=check)
+        self.board.log_terms(round_)
+        self.batches: dict[int, bytes] = {}
+        self.bulletin = b""
+        self.now = OPENS
+        self._states: dict[int, bytes] = {}
+        self.answers = dict[str, Answer]()
+        for person, ticket in self.tickets.items():
+            self.tell(person, what=msgspec.json.encode(ticket))
+
+    def arriving(self) -> list[list[bytes]]:
+        """Return for each group the ids of the items that the honest shuffler is about to order."""
+        shuffler, round_ = self.shufflers[self.stage.honest], self.stage.round
+        ids: list[list[bytes]] = [[] for _ in round_.terms.groups]
+        if shuffler.hop:
+            for group, items in Batch.decode(shuffler.state.incoming, round_).items_by_partition():
+                ids[group] += map(content_id, items)
+        else:
+            for name, (group, body) in shuffler.state.held.items():
+                ids[group] += items_of(name, body, round_)
+        return ids
+
+    # -- who sees what
+
+    def tell(self, *seen_by: str, what: object) -> None:
+        """Record that some parties see something."""
+        self.events.append((frozenset(seen_by), what))
+
+    def send(self, person: str, role: str, raw: bytes, *, also: Collection[str] = ()) -> None:
+        """Record a request of a person: through a relay nobody sees both person and contents."""
+        if self.stage.relayed:
+            self.tell("network", "relay", what=(person, role, len(raw)))
+            self.tell(role, *also, what=("relay", raw))
+        else:
+            self.tell("network", role, *also, what=(person, raw))
+
+    def view(self, coalition: Collection[str]) -> View:
+        """Return what a coalition sees, with everything that its keys open."""
+        coalition = {*coalition, READER}
+        seen = tuple(what for who, what in self.events if who & coalition)
+        return seen, self.seals.opened(_bytes_in(seen), self._keys(coalition))
+
+    def _keys(self, coalition: Collection[str]) -> set[bytes]:
+        roles = self.stage.roles
+        owners = {
+            "server": roles.server.opening,
+            **{f"shuffler {hop}": keys.opening for hop, keys in enumerate(roles.shufflers)},
+            **{person: ticket.keys.opening for person, ticket in self.tickets.items()},
+        }
+        return {key.public_raw for name, key in owners.items() if name in coalition}
+
+    # -- the steps
+
+    def taken(self, steps: Iterable[Step]) -> "Play":
+        """Take steps in order; one that a role refuses is an event that all parties may see."""
+        with ideal(self.seals):
+            for name, *rest in steps:
+                call: Callable[..., None] = getattr(self, name)
+                try:
+                    call(*rest)
+                except Error as error:
+                    self.tell(READER, what=(name, tuple(rest), str(error)))
+                for shuffler in self.shufflers:
+                    raw = msgspec.msgpack.encode(shuffler.state)
+                    if self._states.get(shuffler.hop) != raw:
+                        self._states[shuffler.hop] = raw
+                        self.tell(f"shuffler {shuffler.hop}", what=raw)
+        return self
+
+    def register(self, person: str, hop: str) -> None:
+        """Register a trap with a later shuffler."""
+        raw = self.tickets[person].registrations[int(hop) - 1]
+        self._receive(person, raw, self.shufflers[int(hop)])
+
+    def upload(self, person: str) -> None:
+        """Send the upload."""
+        self._receive(person, self.tickets[person].upload, self.shufflers[0])
+
+    def _receive(self, person: str, raw: bytes, shuffler: Shuffler) -> None:
+        role = f"shuffler {shuffler.hop}"
+        self.send(person, role, raw)
+        self.send(person, role, shuffler.receive(raw, now=self.now))
+
+    def close(self) -> None:
+        """Close the round at the first shuffler."""
+        self.now = CLOSES
+        self.shufflers[0].close(now=self.now)
+
+    def reopen(self) -> None:
+        """Open the round again."""
+        self.shufflers[0].reopen(now=self.now)
+
+    def accept(self, hop: str) -> None:
+        """Hand the batch of the shuffler before to this one."""
+        self.shufflers[int(hop)].accept(self.batches.get(int(hop) - 1, b""))
+
+    def release(self, hop: str) -> None:
+        """Release the batch; the next role sees it."""
+        at = int(hop)
+        raw = self.batches[at] = self.shufflers[at].release()
+        after = f"shuffler {at + 1}" if at + 1 < len(self.shufflers) else "server"
+        self.tell("network", f"shuffler {at}", after, what=raw)
+
+    def forget(self, hop: str) -> None:
+        """Erase a batch that the next role has."""
+        self.shufflers[int(hop)].forget()
+
+    def answer(self) -> None:
+        """Let the server make the bulletin."""
+        self.bulletin = self.server.answer(self.batches.get(len(self.shufflers) - 1, b""))
+        opened = [(g.payloads.tobytes(), g.contacts.tobytes()) for g in self.server.opened]
+        self.tell("server", what=(self.bulletin, tuple(opened)))
+
+    def publish(self) -> None:
+        """Show the outcome on the board."""
+        place = self.board.publish(self.bulletin, self.stage.round)
+        self.tell(READER, what=(self.bulletin, place, self.board.checkpoint()))
+
+    def collect(self, person: str) -> None:
+        """Read the whole bulletin and open one's own answer."""
+        self.send(person, "board", b"bulletin")
+        bulletin = verify_bulletin(self.bulletin, self.stage.round)
+        with suppress(Error):
+            self.answers[person] = client.collect(self.tickets[person], bulletin)
+        self.tell(person, what=repr(self.answers.get(person)))
+
+    def ask(self, person: str) -> None:
+        """Ask the board for one's own entry alone."""
+        self.send(person, "board", self.tickets[person].keys.address)
+
+    def write(self, person: str) -> None:
+        """Write a letter to the first partner of one's answer."""
+        answer, round_ = self.answers[person], self.stage.round
+        (partner, *_) = answer.partners
+        raw, ticket = client.write(
+            self.tickets[person], b"hello", to=partner.contact, round_=round_
+        )
+        self.tickets[person] = ticket
+        self.send(person, "board", raw)
+        self.tell(READER, what=(raw, self.board.post(raw, round_)))
+
+    def read(self, person: str) -> None:
+        """Read the letters to oneself."""
+        round_ = self.stage.round
+        inbox = client.read(self.tickets[person], self.board.letters(round_.digest), round_)
+        self.tell(person, what=repr([(one.sender.raw, one.body) for one in inbox.letters]))
+
+    # -- ends
+
+    def abandon(self, hop: str) -> None:
+        """Let an operator abandon the round, and tell the board and the next role."""
+        self._ended(int(hop), self.shufflers[int(hop)].abandon())
+
+    def expire(self, hop: str) -> None:
+        """Let a shuffler's time run out."""
+        self.now = due(self.stage.round, int(hop) + 1)
+        self._ended(int(hop), self.shufflers[int(hop)].expire(now=self.now))
+
+    def _ended(self, hop: int, outcome: bytes) -> None:
+        self.bulletin = outcome
+        with suppress(Error):
+            self.board.publish(outcome, self.stage.round)
+        self.tell(READER, what=outcome)
+        is_last = hop + 1 == len(self.shufflers)
+        with suppress(Error):
+            (self.server.hear if is_last else self.shufflers[hop + 1].hear)(outcome)
+        self.shufflers[hop].tell()
+
+    def give_up(self) -> None:
+        """Let the server's time run out."""
+        self.now = outcome_due(self.stage.round)
+        self.bulletin = self.server.abandon(now=self.now)
+        self.tell("server", what=self.bulletin)
+
+    def meet_partner(self, person: str) -> None:
+        """Let a person learn who the first partner of their answer is."""
+        contact = self.answers[person].partners[0].contact
+        (partner,) = (
+            name for name, ticket in self.tickets.items() if ticket.keys.contact_raw == contact
+        )
+        self.tell("names", what=(partner, contact))
+
+
+def _noise(cell: int) -> Named:
+    """Return coins with which the mechanism draws this cell for the person in the middle."""
+    return Named("noise", cell, _noise_number(cell))
+
+
+@cache
+def _noise_number(cell: int) -> int:
+    return next(
+        number
+        for number in itertools.count()
+        if LINE.randomize_one([0.5], Named("noise", cell, number)) == (cell,)
+    )
+
+
+def _bytes_in(what: object) -> Iterable[bytes]:
+    if isinstance(what, bytes):
+        yield what
+    elif isinstance(what, tuple):
+        for part in what:
+            yield from _bytes_in(part)
