@@ -205,6 +205,7 @@ def test_an_entry_holds_the_rounds_data(tmp_path: Path) -> None:
         "until": 0,
         "settled": False,
         "traps": 0.0,
+        "decoys": 0,
     }
     again = Ledger.open(tmp_path / "mine")
     assert (

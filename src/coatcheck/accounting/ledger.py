@@ -21,7 +21,7 @@ from typing import Literal, Self
 import msgspec
 
 from coatcheck.accounting.guarantee import Guarantee, html_table, rounded_up
-from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel, pair
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel, WithDecoys, pair
 from coatcheck.accounting.numerics import check_count, check_delta
 from coatcheck.accounting.privacy_filter import Budget, HiddenReport
 from coatcheck.durable_files import replace_file
@@ -47,6 +47,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     until: int = 0
     settled: bool = False
     traps: float = 0.0
+    decoys: int = 0
 
     def at(self, now: float) -> "Entry":
         """Return the entry as it counts at a time: in full, if its outcome is overdue."""
@@ -67,9 +68,16 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def law(self) -> Law:
         """The law of the report, for the accountant."""
-        law: AnyLdp | TwoLevel | Fieldwise = AnyLdp(epsilon=self.epsilon)
+        law: Law = AnyLdp(epsilon=self.epsilon)
         if self.kind == "two-level":
-            law = TwoLevel(epsilon=self.epsilon, cap=self.cap, apart=self.apart, kernel=self.kernel)
+            two = TwoLevel(
+                epsilon=self.epsilon,
+                cap=self.cap,
+                apart=self.apart,
+                kernel=self.kernel,
+                reached=self.decoys > 0,
+            )
+            law = WithDecoys(law=two, each=self.decoys) if self.decoys else two
         if self.kind == "fieldwise":
             law = Fieldwise(laws=self.fields)
         return law if self.rate == 1 else OwnCoin(law=law, rate=self.rate)
@@ -123,6 +131,8 @@ def entry_of(
     law, rate = guarantee.law, 1.0
     if isinstance(law, OwnCoin):
         rate, law = law.rate, law.law
+    if isinstance(law, WithDecoys):
+        law = law.law
     pair(guarantee.law)  # rejects what is not a law
     # The file cannot hold a table of probabilities: enter the law of any mechanism of that ε.
     exact = law if guarantee.method == "mechanism" else None
@@ -143,6 +153,7 @@ def entry_of(
         fields=fields,
         until=until,
         traps=guarantee.traps,
+        decoys=guarantee.decoys if plain else 0,
     )
 
 
