@@ -313,16 +313,19 @@ SCENES = {
             Case("one-shuffler", {*TWO_SHUFFLERS, "network", "board"}, Learns.NOTHING),
         ],
     ),
-    "no honest shuffler": Scene(
+    "nobody to hide among": Scene(
         ONE,
         [whole(ONE)],
-        [Case("the-server-and-all-shufflers", {"server", "shuffler 0"}, Learns.OWNERS)],
+        [
+            Case("the-server-and-all-shufflers", {"server", "shuffler 0"}, Learns.OWNERS),
+            Case("the-server-and-all-other-people", {"server", "ben"}, Learns.OWNERS),
+        ],
     ),
     "no honest shuffler of two": Scene(
         CASCADES[0],
         [whole(CASCADES[0])],
         [
-            Case("the-server-and-all-shufflers", {"server", "shuffler 1"}),
+            Case("the-server", {"server", "shuffler 1"}),
             Case("the-server-and-all-shufflers", {"server", *TWO_SHUFFLERS}, Learns.OWNERS),
         ],
     ),
