@@ -238,7 +238,7 @@ class Play:
                 ids[group] += map(content_id, items)
         else:
             for name, (group, body) in shuffler.state.held.items():
-                ids[group] += items_of(name, body, round_)
+                ids[group] += items_of(name, body, count=round_.items_each(group))
         return ids
 
     # -- who sees what
