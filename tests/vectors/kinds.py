@@ -23,6 +23,7 @@ from coatcheck.protocol.agreement import AgreedTerms, SignedTerms, verify_signat
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signed, decoy_seed
 from coatcheck.protocol.log.verification import check_logged, follow, follow_watched
+from coatcheck.protocol.log.witness_policy import Quorum
 from coatcheck.protocol.outcomes import inconsistency, signer_of
 from coatcheck.protocol.shuffler import RANK_SIZE, Shuffler, ShufflerState
 from coatcheck.protocol.terms import CLASSICAL, SUITES, read_terms
@@ -275,15 +276,23 @@ def _logged(case: Case) -> Case:
 
 def _watched(case: Case) -> Case:
     """Verify a note for a client that demands witnesses, named by their keys."""
-    witnesses = [frozenset(map(bytes.fromhex, keys)) for keys in case["witnesses"]]
+    named = case["witnesses"]
+    quorum = {"least": case["demanded"], "of": named} if isinstance(named, list) else named
     point = follow_watched(
         bytes.fromhex(case["input"]),
         board=pairs(BOARD).signing.public_raw.hex(),
-        witnesses=witnesses,
-        demanded=case["demanded"],
+        witnesses=_quorum(quorum),
         before=None,
     )
     return {"size": point.size, "root": point.root.hex()}
+
+
+def _quorum(plain: Case) -> Quorum:
+    members = [
+        _quorum(member) if isinstance(member, dict) else frozenset(map(bytes.fromhex, member))
+        for member in plain["of"]
+    ]
+    return Quorum(plain["least"], tuple(members))
 
 
 def _challenge(case: Case) -> Case:

@@ -287,7 +287,7 @@ export const recipientOf = (raw) => raw.slice(4 + DIGEST, 4 + DIGEST + ADDRESS);
  * the checkpoint must be the signed note that they cosigned.
  */
 export function readCheckpoint(raw, round) {
-  if (round.cosigners.demanded) return readCosignedCheckpoint(raw, round.terms.board.verifying, round.cosigners);
+  if (round.cosigners.least) return readCosignedCheckpoint(raw, round.terms.board.verifying, round.cosigners);
   if (raw.length !== 44 + SIGNATURE || !equal(raw.slice(0, 4), byte(VERSION, 0, 0, 0))) {
     throw new Refused("a checkpoint must have 108 bytes and begin with its version");
   }

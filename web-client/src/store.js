@@ -104,7 +104,7 @@ export class PersonStore {
 
   /** Return the last checkpoint of the round's board, shared by all rounds of a person, and a function that stores the next one. */
   async checkpoint(round) {
-    const kind = round.cosigners.demanded ? "watched" : "checkpoint"; // witnesses lag behind the board
+    const kind = round.cosigners.least ? "watched" : "checkpoint"; // witnesses lag behind the board
     const name = `coatcheck/${kind}/${round.terms.board.verifying}`;
     const stored = await this.#store.get(name);
     const before = stored ? parse(stored) : null;

@@ -115,8 +115,8 @@ export class Round {
     this.document = document;
     this.digest = sha256(document);
     this.suite = suiteNamed(this.terms.suite);
-    /** @type {{ witnesses: string[][], demanded: number }} */
-    this.cosigners = { witnesses: [], demanded: 0 }; // the witnesses of the board's log, and how many must have cosigned it; `verifySignatures` sets it
+    /** @type {import("./types.js").Quorum} */
+    this.cosigners = { least: 0, of: [] }; // who must have cosigned the board's log; `verifySignatures` sets it
   }
 
   /** The round's public address: at the first shuffler. */
@@ -131,7 +131,7 @@ export class Round {
 
   /** The address of the board's checkpoint, or of the cosigned one if witnesses are demanded. */
   get checkpointAt() {
-    return `${this.terms.board.url}${this.cosigners.demanded ? "/log" : ""}/checkpoint`;
+    return `${this.terms.board.url}${this.cosigners.least ? "/log" : ""}/checkpoint`;
   }
 
   /** Whether anybody may report. The promise then assumes that outsiders do not flood the round. */

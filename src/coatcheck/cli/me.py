@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import Commands, profile
+from coatcheck.cli.files import read_policy_file
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, show
 from coatcheck.durable_files import read_bytes, write_bytes
 from coatcheck.errors import Misuse
-from coatcheck.protocol.agreement import ROLES
+from coatcheck.protocol.agreement import POLICY, ROLES
 from coatcheck.protocol.keys import PublicKeys, read_public
 from coatcheck.services.web.client import origin_of
 
@@ -62,14 +63,22 @@ def trust(keys: tuple[str, ...]) -> None:
     """Trust public keys: server=FILE, shuffler=FILE, board=FILE or witness=FILE.
 
     The files are copied into your folder. Several files separated by commas are the old and new
-    keys of one party.
+    keys of one party. Instead of single witnesses you may give policy=FILE, a policy file of
+    witnesses (C2SP tlog-policy); a new one replaces the old one.
     """
     stored = profile.require()
     entries = dict.fromkeys(stored.trust)
     for text in keys or ("",):
         role, _, names = text.partition("=")
+        if role == POLICY and names:
+            read_policy_file(Path(names))
+            copy = profile.folder() / "witnesses.policy"
+            write_bytes(copy, read_bytes(Path(names)), replace=True)
+            entries[f"{POLICY}={copy.name}"] = None
+            continue
         if role not in ROLES or not names:
-            raise Misuse(f"give ROLE=FILE, with a ROLE of {', '.join(ROLES)}; got {text!r}")
+            allowed = ", ".join((*ROLES, POLICY))
+            raise Misuse(f"give ROLE=FILE, with a ROLE of {allowed}; got {text!r}")
         copies = []
         for name in names.split(","):
             public = read_public(Path(name))

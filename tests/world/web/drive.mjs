@@ -117,7 +117,8 @@ const kinds = {
     return { size, root: c.hex(root) };
   },
   watched({ input, witnesses, demanded }, { terms }) {
-    const { size, root } = c.readCosignedCheckpoint(c.unhex(input), terms.board.verifying, { witnesses, demanded });
+    const quorum = Array.isArray(witnesses) ? { least: demanded, of: witnesses } : witnesses;
+    const { size, root } = c.readCosignedCheckpoint(c.unhex(input), terms.board.verifying, quorum);
     return { size, root: c.hex(root) };
   },
   "binary-http": ({ input, of, fields }) => {
