@@ -13,7 +13,7 @@ export { binding, seal, unseal } from "./envelope.js";
 export { Misuse, Refused, Unavailable } from "./errors.js";
 export { DirectClient, retry } from "./http-client.js";
 export { addressOf, checkSignature, contactOf, decoySeed, keyPairs, sealingKey, verifyingKey } from "./keys.js";
-export { beginLedger, readLedger, recordOutcome, spend, spent } from "./ledger.js";
+export { beginLedger, readLedger, recordOutcome, spend, spent, worst } from "./ledger.js";
 export { read, readNotice, write } from "./letters.js";
 export { checkConsistency, checkInclusion, rootOf } from "./merkle.js";
 export * as messages from "./messages.js";

@@ -76,11 +76,11 @@ class Budget(Protocol):
     def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes, until: int) -> object:
         """Record a round, or refuse it; the same report again costs nothing.
 
-        From the time `until` on the round costs its local ε, unless its outcome is recorded.
+        From the time `until` on its local ε is set aside, until its outcome is recorded.
         """
 
-    def record_outcome(self, round_id: str, *, missing: int | None) -> object:
-        """Charge what a round cost, once its outcome is known; None means the local ε."""
+    def record_outcome(self, round_id: str, *, answered: bool) -> object:
+        """Record how a round ended; one without an answer to its whole crowd costs its local ε."""
 
 
 @dataclass(frozen=True)
@@ -403,7 +403,7 @@ def record_outcome(ticket: Ticket, shown: SignedOutcome, *, ledger: Budget | Non
     contradiction = inconsistency(shown.heading, shown.round) or _denial(ticket, shown)
     answered = shown.heading.outcome == ANSWERED and not contradiction
     if ledger:
-        ledger.record_outcome(shown.round.name, missing=0 if answered else None)
+        ledger.record_outcome(shown.round.name, answered=answered)
     if contradiction:
         raise Refused(
             f"the heading of this round is inconsistent: {contradiction}; do not rely on it, and"

@@ -158,7 +158,7 @@ def check_not_overdue(round_: Round, *, now: int) -> None:
         f"the board shows no signed outcome of this round, which the server"
         f" {round_.terms.server.name!r} has owed since {_time(outcome_due(round_))}: keep the"
         " ticket, ask the server's operator, and try again later; until the outcome is there, your"
-        " ledger counts the round with its local ε"
+        " ledger sets its local ε aside"
     )
 
 

@@ -305,8 +305,19 @@ const verbs = {
     let ledger = c.beginLedger(limit);
     return tickets.map((ticket, at) => attempt(() => {
       ledger = c.readLedger(JSON.stringify(c.spend(ledger, c.readTicket(ticket), costs[at], 0)));
-    }) ?? c.spent(ledger, 0).epsilon);
+    }) ?? c.spent(ledger).epsilon);
   },
+  /** Play books of rounds and ends; return what is spent, and the worst, after every event. */
+  books: ({ limit, books }) => books.map((events) => {
+    let ledger = c.beginLedger(limit);
+    return events.map(({ round, cost, answered, now }) => {
+      const ticket = { digest: c.unhex(round), upload: c.unhex(round), round };
+      if (cost) attempt(() => { ledger = c.spend(ledger, ticket, cost, now); });
+      else ledger = c.recordOutcome(ledger, ticket, { answered });
+      ledger = c.readLedger(JSON.stringify(ledger));
+      return [c.spent(ledger), c.worst(ledger, now)].map(({ epsilon, delta }) => [epsilon, delta]);
+    });
+  }),
   charged: ({ ticket, bulletin, times, ...terms }) => {
     const invitation = invite(terms);
     const stored = c.readTicket(ticket);
@@ -315,7 +326,7 @@ const verbs = {
     if (ended) ledger = c.recordOutcome(ledger, stored, ended);
     ledger = c.readLedger(JSON.stringify(ledger));
     const { epsilon, local } = invitation;
-    return { epsilon, local, words: ended?.words ?? "", spent: times.map((time) => c.spent(ledger, time).epsilon) };
+    return { epsilon, local, words: ended?.words ?? "", spent: c.spent(ledger).epsilon, worst: times.map((time) => c.worst(ledger, time).epsilon) };
   },
   proofs: ({ proofs }) => proofs.map(({ leaf, place, size, root, path }) => attempt(
     () => c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) }),
