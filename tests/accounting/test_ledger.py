@@ -186,6 +186,7 @@ def test_an_entry_holds_the_rounds_data(tmp_path: Path) -> None:
         "rate": 0.5,
         "fields": [],
         "traps": 0.0,
+        "decoys": 0,
         "disclosures": 0,
         "by_itself": False,
         "until": 7,

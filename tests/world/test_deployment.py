@@ -80,11 +80,12 @@ def test_the_roles_find_each_other(services: dict[str, dict[str, Any]]) -> None:
 
 
 def test_the_relay_has_no_keys_and_no_database(services: dict[str, dict[str, Any]]) -> None:
-    """It runs the command with its settings, and nothing of a role is mounted."""
+    """It runs with its settings and a folder for public key lists; nothing of a role is mounted."""
     settings = read_settings(SETTINGS, role="relay", kind=RelaySettings)
     assert services["relay"]["command"] == ["serve", "relay", "--config", "/deploy/coatcheck.toml"]
     assert settings.url == "http://127.0.0.1:8004"
-    assert services["relay"]["volumes"] == ["./deploy:/deploy:ro"]
+    assert settings.key_lists == "/lists"
+    assert services["relay"]["volumes"] == ["relay-lists:/lists", "./deploy:/deploy:ro"]
 
 
 def test_the_witness_keeps_what_it_cosigned(services: dict[str, dict[str, Any]]) -> None:
@@ -138,7 +139,7 @@ def test_no_role_has_the_keys_or_the_database_of_another(
     stores = [read_settings(SETTINGS, role=r, kind=k).store for r, k in KINDS.items()]
     assert len(set(stores)) == len(stores)
     rounds = [m for role in KINDS for m in services[role]["volumes"] if "/keys/rounds" in m]
-    assert rounds == ["shuffler-rounds:/keys/rounds", "server-rounds:/keys/rounds"]
+    assert rounds == [f"{role}-rounds:/keys/rounds" for role in ("shuffler", "server", "board")]
 
 
 def test_no_role_can_open_the_database_of_another(postgres: Postgres) -> None:

@@ -237,7 +237,7 @@ export class Session {
   async #client() {
     if (!this.#peer) {
       this.#relay ||= (await this.#store.terms())?.relay ?? "";
-      const options = { first: this.url, trusted: this.#trusted, fetch: this.#fetch };
+      const options = { first: this.url, trusted: this.#trusted, fetch: this.#fetch, seen: this.#store.seenKeys };
       this.#peer = this.#relay ? new RelayClient(this.#relay, options) : new DirectClient({ fetch: this.#fetch });
       if (this.#signed) this.#accept(this.#signed);
     }

@@ -22,7 +22,7 @@ from typing import Literal, Self
 import msgspec
 
 from coatcheck.accounting.guarantee import Guarantee, html_table, rounded_up
-from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel, pair
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel, WithDecoys, pair
 from coatcheck.accounting.numerics import check_delta
 from coatcheck.accounting.privacy_filter import Budget, Charge, HiddenReport
 from coatcheck.durable_files import replace_file
@@ -47,6 +47,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate: float = 1.0
     fields: tuple[TwoLevel, ...] = ()
     traps: float = 0.0
+    decoys: int = 0
     disclosures: int = 0
     by_itself: bool = True
     until: int = 0
@@ -63,9 +64,16 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def law(self) -> Law:
         """The law of the report, for the accountant."""
-        law: AnyLdp | TwoLevel | Fieldwise = AnyLdp(epsilon=self.epsilon)
+        law: Law = AnyLdp(epsilon=self.epsilon)
         if self.kind == "two-level":
-            law = TwoLevel(epsilon=self.epsilon, cap=self.cap, apart=self.apart, kernel=self.kernel)
+            two = TwoLevel(
+                epsilon=self.epsilon,
+                cap=self.cap,
+                apart=self.apart,
+                kernel=self.kernel,
+                reached=self.decoys > 0,
+            )
+            law = WithDecoys(law=two, each=self.decoys) if self.decoys else two
         if self.kind == "fieldwise":
             law = Fieldwise(laws=self.fields)
         return law if self.rate == 1 else OwnCoin(law=law, rate=self.rate)
@@ -135,6 +143,8 @@ def entry_of(guarantee: Guarantee, round_id: str, digest: bytes, *, until: int) 
     law, rate = guarantee.law, 1.0
     if isinstance(law, OwnCoin):
         rate, law = law.rate, law.law
+    if isinstance(law, WithDecoys):
+        law = law.law
     pair(guarantee.law)  # rejects what is not a law
     # The file cannot hold a table of probabilities: enter the law of any mechanism of that ε.
     exact = law if guarantee.method == "mechanism" else None
@@ -152,6 +162,7 @@ def entry_of(guarantee: Guarantee, round_id: str, digest: bytes, *, until: int) 
         rate=rate,
         fields=fields,
         traps=guarantee.traps,
+        decoys=guarantee.decoys if plain else 0,
         disclosures=guarantee.letters.candidates if guarantee.letters else 0,
         until=until,
     )
