@@ -2,7 +2,8 @@
 
 This file also counts the people that a person hides among. Corrupted people, people whom the
 answers give away and people whose report did not arrive hide nobody (paper, Theorem 1 and its
-proof). `html_table` draws guarantees, plans, outcomes and ledgers in notebooks.
+proof). A `Disclosure` is what no ε covers: the answers that people give to candidates by letter.
+`html_table` draws guarantees, plans, outcomes and ledgers in notebooks.
 """
 
 import math
@@ -47,6 +48,44 @@ class Certificate:
     delta_high: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Disclosure:
+    """What a person who settles by letter tells candidates; prints as a sentence.
+
+    Every candidate learns one exact answer about the person's cell, and nobody else learns any
+    (docs/explanation/exposure.md).
+
+    Attributes:
+        candidates: the most people who get an answer, from all lists together.
+        cells: the most cells that an answer tells apart from all others.
+        rings: into how many rings around one cell an answer divides these cells; 1 means that the
+            answer is yes or no.
+        chooses: whether a candidate in a ring also learns how the person chooses among candidates.
+    """
+
+    candidates: int
+    cells: int
+    rings: int = 1
+    chooses: bool = False
+
+    @property
+    def bits(self) -> float:
+        """The information in all answers about rings together, at most."""
+        return self.candidates * math.log2(self.rings + 1)
+
+    def __str__(self) -> str:
+        cells = f"{self.cells:,} cells around a cell that the candidate chose before"
+        answer = f"whether your cell is one of {cells}"
+        if self.rings > 1:
+            answer = f"in which of {self.rings} rings your cell is, or in none, of {cells}"
+        choices = "; one in a ring also learns how you choose" if self.chooses else ""
+        return (
+            f"Letters: if you settle, each of at most {self.candidates:,} candidates learns one "
+            f"exact answer, {answer}{choices}. A candidate who lies chooses that cell freely. "
+            "ε does not cover these answers"
+        )
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Guarantee:
     """The promise to each person of a crowd; prints as a sentence.
@@ -67,6 +106,7 @@ class Guarantee:
         certificate: an enclosure of ε and δ without rounding errors, if requested.
         adjacency: the difference between two neighboring data sets.
         open: whether anybody may send reports, without limit.
+        letters: what the person tells candidates by letter, if they settle; no ε covers it.
     """
 
     epsilon: float
@@ -83,6 +123,7 @@ class Guarantee:
     certificate: Certificate | None = None
     adjacency: str = ADJACENCY
     open: bool = False
+    letters: Disclosure | None = None
 
     @property
     def local_epsilon(self) -> float:
@@ -166,6 +207,17 @@ class Guarantee:
         return " ".join(sentences)
 
     @property
+    def disclosure(self) -> str:
+        """What letters tell, and which ε holds beside it; empty if the person writes none."""
+        if self.letters is None:
+            return ""
+        return (
+            f"{self.letters}; apart from them ε holds against everybody but the candidates, and "
+            f"the local ε = {rounded_up(self.local_epsilon)} against candidates, even if they work "
+            "with the server."
+        )
+
+    @property
     def _proof(self) -> str:
         unknown = isinstance(self.law, AnyLdp) and self.method == "mechanism"
         proof = _PROOF["generic" if unknown else self.method]
@@ -197,6 +249,8 @@ class Guarantee:
             ("local ε", rounded_up(self.local_epsilon)),
             *([("decoys of each", f"{self.decoys}")] if self.decoys else []),
         ]
+        if self.letters:
+            rows.append(("candidates who learn an answer", f"{self.letters.candidates:,}"))
         return html_table("the promise to each person", (), rows, note=str(self))
 
     def __str__(self) -> str:
@@ -215,6 +269,7 @@ class Guarantee:
             "" if self.amplified else "The crowd adds nothing here: ε is the local one.",
             f"Assumes: {'; '.join(self.assumptions)}.",
             self.caveat,
+            self.disclosure,
         ]
         return " ".join(filter(None, sentences))
 

@@ -32,7 +32,8 @@ from coatcheck.errors import Misuse, Refused, Unavailable
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One round: the law of its report, the people to hide among, and the digest of the report.
 
-    `by_itself` is fixed when the round is entered; `end` is empty until the outcome is recorded.
+    `disclosures` counts the candidates who may learn an answer by letter. `by_itself` is fixed
+    when the round is entered; `end` is empty until the outcome is recorded.
     """
 
     round: str
@@ -47,6 +48,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fields: tuple[TwoLevel, ...] = ()
     traps: float = 0.0
     decoys: int = 0
+    disclosures: int = 0
     by_itself: bool = True
     until: int = 0
     end: Literal["", "answered", "broken"] = ""
@@ -161,6 +163,7 @@ def entry_of(guarantee: Guarantee, round_id: str, digest: bytes, *, until: int) 
         fields=fields,
         traps=guarantee.traps,
         decoys=guarantee.decoys if plain else 0,
+        disclosures=guarantee.letters.candidates if guarantee.letters else 0,
         until=until,
     )
 
@@ -181,7 +184,7 @@ def read_file(path: Path) -> LedgerFile:
         ) from error
     if not (0 < content.epsilon < math.inf and 0 < content.delta < 1):
         raise Refused(f"{path} has no valid limit (ε, δ); restore it from a backup")
-    if any(entry.crowd < 1 for entry in content.entries):
+    if any(entry.crowd < 1 or entry.disclosures < 0 for entry in content.entries):
         raise Refused(f"{path} has a round without people; restore it from a backup")
     return content
 
@@ -271,6 +274,7 @@ class Ledger:
             ("spent", f"ε = {rounded_up(self.spent)}"),
             ("overdue", ", ".join(self.overdue) or "nothing"),
             ("one more round may cost", f"ε = {self.left:.3g}"),
+            ("candidates told by letter", f"at most {self.disclosures:,}"),
             ("rounds", ", ".join(self.rounds[-10:]) or "none yet"),
         ]
         return html_table("what your rounds cost together", (), rows)
@@ -308,6 +312,14 @@ class Ledger:
         The outcomes decide: it falls back to `spent` once all of them are known and good.
         """
         return self._file.worst(self._clock())
+
+    @property
+    def disclosures(self) -> int:
+        """How many candidates may have learned an answer by letter, over all rounds.
+
+        ε does not cover these answers; `Guarantee.letters` says what one of them tells.
+        """
+        return sum(entry.disclosures for entry in self._file.entries)
 
     @property
     def left(self) -> float:
