@@ -367,6 +367,13 @@ def _check(round_: Round) -> None:
             "`trap_delta` must be 0 with one shuffler, and with several above 0 and below the"
             f" `delta` of every promise; got {terms.trap_delta:g}"
         )
+    for party in terms.shufflers[1:]:
+        # Made-up people could register there, and its traps would count them (S6.13).
+        if isinstance(party.admission, Anybody):
+            raise Malformed(
+                f"shuffler {party.name!r} counts people by their traps, so it must not admit"
+                " anybody: give it admission by `tokens` or `privacy-pass`"
+            )
     for group in terms.groups:
         if group.promise.corrupted + group.promise.exposed >= group.minimum:
             raise Malformed(
