@@ -25,6 +25,7 @@
  * @property {number[]} high
  * @property {(value: Value) => number[]} snap the lattice point of a value
  * @property {(point: number[], entropy: import("./entropy.js").Entropy) => number[]} respond a fresh report
+ * @property {(entropy: import("./entropy.js").Entropy) => number[]} [decoy] a report drawn uniformly from all
  * @property {() => Law} law
  * @property {(report: number[]) => Place} place where the server will put a report
  * @property {(point: number[], turn: number) => any[]} center
@@ -56,6 +57,7 @@
  * @property {number} written
  * @property {[Uint8Array, number][]} seen
  * @property {any} [settling]
+ * @property {{ written: number, seen: [Uint8Array, number][], settling?: any }[]} decoys the letters of each decoy
  */
 /**
  * @typedef {object} Partner a person whom an answer names

@@ -42,8 +42,9 @@ const kinds = {
       entry_sizes: sizes.map((group) => round.entrySize(group)), letter_size: round.letterSize(),
     };
   },
-  async keys({ input, suite }) {
-    const keys = await c.keyPairs(c.suiteNamed(suite), c.unhex(input));
+  async keys({ input, suite, decoy }) {
+    const own = c.unhex(input);
+    const keys = await c.keyPairs(c.suiteNamed(suite), decoy ? c.decoySeed(own, decoy) : own);
     return { contact: c.hex(keys.contact), address: c.hex(keys.address) };
   },
   contact: ({ input, suite }) => ({ address: c.hex(c.contactOf(c.suiteNamed(suite), c.unhex(input)).address) }),
