@@ -375,6 +375,22 @@ def _check(round_: Round) -> None:
         raise Malformed("`params` of the task must not have a `name`: the task has a field for it")
     if not terms.opens < terms.closes <= terms.expires:
         raise Malformed("the times of a round must be in order: `opens` < `closes` <= `expires`")
+    _check_cascade(terms)
+    for group in terms.groups:
+        if group.decoys and group.note_size:
+            raise Malformed(
+                f"group {group.name!r} has `decoys`, so its `note_size` must be 0, not"
+                f" {group.note_size}: a note would show which reports are decoys"
+            )
+        if group.promise.corrupted + group.promise.exposed >= group.minimum:
+            raise Malformed(
+                f"`corrupted` + `exposed` of group {group.name!r} must be below its `minimum`,"
+                f" {group.minimum}: nobody would be left to hide among"
+            )
+
+
+def _check_cascade(terms: Terms) -> None:
+    """Refuse traps that count wrongly too often, and shufflers whose traps count made-up people."""
     least = min(group.promise.delta for group in terms.groups)
     if not (0 < terms.trap_delta < least if len(terms.shufflers) > 1 else not terms.trap_delta):
         raise Malformed(
@@ -387,17 +403,6 @@ def _check(round_: Round) -> None:
             raise Malformed(
                 f"shuffler {party.name!r} counts people by their traps, so it must not admit"
                 " anybody: give it admission by `tokens` or `privacy-pass`"
-            )
-    for group in terms.groups:
-        if group.decoys and group.note_size:
-            raise Malformed(
-                f"group {group.name!r} has `decoys`, so its `note_size` must be 0, not"
-                f" {group.note_size}: a note would show which reports are decoys"
-            )
-        if group.promise.corrupted + group.promise.exposed >= group.minimum:
-            raise Malformed(
-                f"`corrupted` + `exposed` of group {group.name!r} must be below its `minimum`,"
-                f" {group.minimum}: nobody would be left to hide among"
             )
 
 
