@@ -27,7 +27,7 @@ from coatcheck.accounting.guarantee import (
     exposed_by_lists,
     exposed_by_matching,
 )
-from coatcheck.accounting.laws import AnyLdp, Atoms, Clones, Law, OwnCoin, Pair, TwoLevel, pair
+from coatcheck.accounting.laws import AnyLdp, Clones, Law, OwnCoin, TwoLevel, Worst, pair
 from coatcheck.accounting.numerics import (
     CLOSE,
     EPSILON,
@@ -222,7 +222,7 @@ def bounding_laws(law: Law, method: str = "mechanism") -> list[Law]:
 
 
 def _log_excess(
-    worst: Pair | Atoms, size: int, delta: float, *, epsilon: float, fine: bool = True
+    worst: Worst, size: int, delta: float, *, epsilon: float, fine: bool = True
 ) -> float:
     """Bound ln(δ(ε)/δ); finite, so that a secant can be drawn through it.
 
@@ -244,7 +244,7 @@ def central(law: Law, *, size: int, delta: float, method: str = "mechanism") -> 
     first, *others = dict.fromkeys(map(pair, bounding_laws(law, method)))
     for worst in (first, *others):
 
-        def excess(x: float, *, fine: bool, worst: Pair | Atoms = worst) -> float:
+        def excess(x: float, *, fine: bool, worst: Worst = worst) -> float:
             return _log_excess(worst, size, _SPARED * delta, epsilon=x, fine=fine)
 
         rival = size <= _FEW or best > 0.99 * law.epsilon or _alike(first, worst)
@@ -274,7 +274,7 @@ def _local(
     return best
 
 
-def _alike(close: Pair | Atoms, coarse: Pair | Atoms) -> bool:
+def _alike(close: Worst, coarse: Worst) -> bool:
     """Return whether two laws are so close that the coarser one may give the smaller bound."""
     return coarse.noise < 1.1 * close.noise
 
@@ -284,7 +284,7 @@ def _wins(excess: Excess, best: float) -> bool:
     return excess(best, fine=False) < 0.2 and excess(best, fine=True) < -CLOSE
 
 
-def _guess(worst: Pair | Atoms, size: int, delta: float) -> float:
+def _guess(worst: Worst, size: int, delta: float) -> float:
     """Guess ε from the normal approximation of the clones."""
     return math.log1p(math.sqrt(worst.noise / size * 2 * math.log(1 / delta)))
 

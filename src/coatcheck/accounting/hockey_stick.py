@@ -6,7 +6,8 @@ Of n draws of G, C fall on the two side values, A of them on the upper one; the 
 R that hides the victim further. Each step replaces a distribution by a mean-preserving spread of
 it, which can only raise the right-hand side, adds what it cuts off, and widens by the rounding
 error of what it calls. So the result is an upper bound, not an estimate. `upper` sums over the
-counts of clones; for laws with many values it calls `upper_by_integral`, which integrates instead.
+counts of clones; for laws with many values it calls `upper_by_integral`, which integrates instead,
+and where a report has only two values, `binary_response.upper`, which needs no blanket.
 """
 
 import itertools
@@ -18,7 +19,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.accounting.laws import Atoms, Pair
+from coatcheck.accounting import binary_response
+from coatcheck.accounting.binary_response import TwoReports
+from coatcheck.accounting.laws import Atoms, Pair, Worst
 from coatcheck.accounting.numerics import (
     Array,
     Smear,
@@ -73,7 +76,7 @@ class _Rows:
 
 
 def upper(
-    pair: Pair | Atoms, *, size: int, epsilon: float, tail: float = 50.0, fine: bool = True
+    pair: Worst, *, size: int, epsilon: float, tail: float = 50.0, fine: bool = True
 ) -> float:
     """Bound δ(ε_c) of `size` people from above; without `fine`, cheaper and looser, never lower.
 
@@ -81,12 +84,14 @@ def upper(
     δ at ε_c = `epsilon` under replacement of one person's value.
 
     Args:
-        pair: the law of G.
+        pair: the law of G, or of a report with two values.
         size: n, the honest people who are still anonymous, the victim included.
         epsilon: ε_c.
         tail: minus the logarithm of the chance cut off each end of C; it is added back.
         fine: evaluate every number of clones, unless there are too many.
     """
+    if isinstance(pair, TwoReports):
+        return binary_response.upper(pair, size=size, epsilon=epsilon, fine=fine)
     if isinstance(pair, Atoms):
         return upper_by_integral(pair, size=size, epsilon=epsilon, fine=fine)
     if epsilon >= pair.epsilon or pair.side <= 0:
