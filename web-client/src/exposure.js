@@ -34,7 +34,8 @@ const TASKS = {
 };
 
 /** Refuse terms whose answers can expose more people of a group than the terms state. */
-export function checkExposure({ terms }, number) {
+export function checkExposure(round, number) {
+  const { terms } = round;
   const corrupted = terms.groups.map((group) => group.promise.corrupted);
   const coins = terms.groups.some((group) => group.randomizer.name === "coin");
   if (!corrupted.some((count) => count > 0) && !coins) return; // only honest people read their answers
@@ -50,9 +51,8 @@ export function checkExposure({ terms }, number) {
   if (coins && exposures.flat().some(Boolean)) {
     throw new Refused(`task ${name} names people in its answers, so everybody must report, but a group has a participation coin: do not join`);
   }
-  // In a cascade a corrupted person can submit a report in place of every trap.
-  const each = terms.shufflers.length;
-  const sum = corrupted.reduce((total, count, g) => total + each * count * exposures[g][number], 0);
+  // A corrupted person can submit a report in place of every decoy and every trap.
+  const sum = corrupted.reduce((total, count, g) => total + round.itemsEach(g) * count * exposures[g][number], 0);
   const bound = Math.min(sizes[number] - corrupted[number], sum);
   const { name: group, promise } = terms.groups[number];
   if (bound > promise.exposed) {
