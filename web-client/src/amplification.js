@@ -2,15 +2,18 @@
 //
 // With the blanket m, the evidence of a report for one of two inputs is G = (R(x0) - e R(x1))/m and
 //     delta(eps_c) <= E[(G_1 + ... + G_n)_+] / n          (docs/explanation/amplification.md)
-// This file turns a law into its kinds of reports, each with R(x0)/m, R(x1)/m and m, as
-// coatcheck/accounting/laws.py does; `hockey-stick.js` bounds the sum.
+// This file turns a law into its kinds of reports, each with R(x0)/m, R(x1)/m and m, as SPEC section 20 says;
+// `hockey-stick.js` bounds the sum.
 
+import { Refused } from "./errors.js";
 import { meanExcess } from "./hockey-stick.js";
 
 const UNIT = 2 ** -53;
 const above = (number) => number * (1 + 8 * UNIT); // more than the rounding error of the number
 const SLACK = 1e-9; // of a cap: what two caps share below this is rounding
+const ROUNDED = 1e-13; // how far rounding may take the mass of the rest below 0
 const MOST_KINDS = 1500; // of reports that are worked out one by one
+const ROUNDING = 1e-9; // by how much of a promise this client's bound may exceed it (SPEC S12.10)
 const MOST = 130; // values of G that are summed as they are; more are put on as many points
 
 /** Return the kinds of reports of the worst mechanism with this epsilon. */
@@ -19,7 +22,7 @@ function anyKinds(epsilon) {
   return [{ x: p, y: 1, m: 1 / (p + 1) }, { x: 1, y: p, m: 1 / (p + 1) }];
 }
 
-/** Return the kinds of one field's report: in one of two caps, in both, elsewhere. Null if the caps leave no mass for the rest. */
+/** Return the kinds of one field's report: in one of two caps, in both, elsewhere. Null if they do not fit. SPEC S20.3. */
 function fieldKinds(field) {
   const p = above(Math.exp(field.epsilon));
   const apart = above(field.apart);
@@ -28,8 +31,8 @@ function fieldKinds(field) {
   const shared = Math.max(0, cap - apart - kernel);
   const deep = shared <= SLACK * cap ? 0 : shared;
   const flat = 1 - (p - 1) * cap - 2 * apart - deep - kernel + p * kernel;
-  if (flat < 0) return field.few ? anyKinds(field.epsilon) : null;
-  const kinds = [{ x: p, y: 1, m: apart }, { x: 1, y: p, m: apart }, { x: 1, y: 1, m: flat }, { x: p, y: p, m: deep }];
+  if (flat < -ROUNDED) return null;
+  const kinds = [{ x: p, y: 1, m: apart }, { x: 1, y: p, m: apart }, { x: 1, y: 1, m: Math.max(0, flat) }, { x: p, y: p, m: deep }];
   return kinds.filter(({ m }) => m > 0);
 }
 
@@ -58,6 +61,11 @@ function bounds({ rate = 1, ...law }) {
   const any = anyKinds(law.epsilon);
   const silenced = (kinds) => [...kinds.map(({ x, y, m }) => ({ x, y, m: rate * m })), { x: 1, y: 1, m: 1 - rate }];
   return [productKinds(law.fields ?? [law]), any].filter((kinds) => kinds !== null).map(silenced);
+}
+
+/** Return the kinds of reports of a law, each as x, y and m of SPEC S20.1. @param {import("./types.js").Law} law @returns {number[][]} */
+export function kindsOf(law) {
+  return bounds(law)[0].filter(({ m }) => m > 0).map(({ x, y, m }) => [x, y, m]);
 }
 
 function delta(kinds, n, epsilon, enough = 0) {
@@ -90,15 +98,18 @@ export function deltaAbove(law, n, epsilon) {
 }
 
 /**
- * Return the central epsilon that the crowd gives at this delta, rounded up; never above the local one.
- * @param {import("./types.js").Law} law @param {{ crowd: number, delta: number, corrupted?: number, exposed?: number }} options @returns {number}
+ * Return the central epsilon that the crowd gives at this delta, rounded up; never above the local one, nor above a
+ * `promise` that holds.
+ * @param {import("./types.js").Law} law
+ * @param {{ crowd: number, delta: number, corrupted?: number, exposed?: number, promise?: number }} options @returns {number}
  */
-export function amplify(law, { crowd, delta: target, corrupted = 0, exposed = 0 }) {
+export function amplify(law, { crowd, delta: target, corrupted = 0, exposed = 0, promise = Infinity }) {
   const n = Math.max(1, crowd - corrupted - exposed);
   let best = law.epsilon;
   for (const kinds of n > 1 ? bounds(law) : []) {
     const holds = (epsilon) => delta(kinds, n, epsilon, target) <= target;
-    if (!holds(best * (1 - 1e-6))) continue;
+    if (promise < best && holds(promise)) best = promise;
+    else if (!holds(best * (1 - 1e-6))) continue;
     let bad = 0;
     for (let turn = 0; turn < 40 && best - bad > 1e-7 * best; turn += 1) {
       const middle = (best + bad) / 2;
@@ -107,4 +118,18 @@ export function amplify(law, { crowd, delta: target, corrupted = 0, exposed = 0 
     }
   }
   return best;
+}
+
+/**
+ * Return the central epsilon that this client proves; refuse a promise below it.
+ * @param {import("./types.js").Law} law @param {{ epsilon: number, corrupted: number, exposed: number }} promise
+ * @param {{ crowd: number, delta: number }} options @returns {number}
+ */
+export function examined(law, promise, { crowd, delta }) {
+  const most = promise.epsilon * (1 + ROUNDING);
+  const epsilon = amplify(law, { ...promise, crowd, delta, promise: most });
+  if (epsilon <= most) return epsilon;
+  throw new Refused(
+    `the terms promise ε = ${promise.epsilon.toPrecision(4)}, but a crowd of ${crowd} gives only ε = ${epsilon.toPrecision(4)}: do not join`,
+  );
 }

@@ -32,7 +32,7 @@ export function grid(params, box) {
       const far = cells.map((count) => Number(entropy.integer(BigInt(count))));
       return entropy.coin(heads) ? near : far;
     },
-    law: () => countedLaw(heads, 1, Number(total)),
+    law: () => countedLaw(heads, 1, Number(total), params.epsilon),
     place: (report) => report.map((y, axis) => box.value(((y + 0.5) / cells[axis]) * 2 - 1, axis)),
   };
 }
@@ -52,7 +52,7 @@ function labels(params, { dimension, labels: names }) {
       const far = [Number(entropy.integer(total))];
       return entropy.coin(heads) ? point : far;
     },
-    law: () => countedLaw(heads, 1, names.length),
+    law: () => countedLaw(heads, 1, names.length, params.epsilon),
     place: ([report]) => names[report],
   };
 }
@@ -92,7 +92,7 @@ export function codebook(params, domain) {
       const far = Number(entropy.integer(BigInt(size)));
       return [entropy.coin(heads) ? near : far];
     },
-    law: () => countedLaw(heads, closest, size),
+    law: () => countedLaw(heads, closest, size, params.epsilon),
     place: ([index]) => points[index].map((i, axis) => domain.value(i / domain.half, axis)),
   };
 }

@@ -1,7 +1,7 @@
 // The expectation behind `amplify` as one integral: E[(G_1 + ... + G_n)_+] / n, bounded from above.
 //
 // With M(z) = E[e^(zG)] and any c > 0 the expectation is (1/2 pi) times the integral of M(c + it)^n / (c + it)^2
-// over t. Adding noise of mean zero to the sum only raises the bound, and makes the integrand decay early. The sum
+// over t (SPEC S20.14). Adding noise of mean zero to the sum only raises the bound, and makes the integrand decay early. The sum
 // over points exceeds the integral; the omitted tail and the float rounding are bounded and added. The same method as
 // coatcheck/accounting/hockey_stick.py; the proof is Statement 28 of
 // docs/explanation/amplification.md, section 7a. The work does not grow with n.

@@ -29,7 +29,7 @@
  * @property {(point: number[], turn: number) => any[]} center
  */
 /** @typedef {Simple | null | Record<string, Simple | null>} Place */
-/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, few?: boolean }} TwoLevel `few`: caps hold at most half of the reports */
+/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number }} TwoLevel */
 /** @typedef {(TwoLevel | { epsilon: number, fields: TwoLevel[] }) & { rate?: number }} Law */
 /**
  * @typedef {object} Invitation terms that keep their promise, for one group

@@ -226,6 +226,8 @@ def _shape(epsilon: float, *, radius: float, dimension: int, norm: float) -> Non
 
 # How far rounding may take the stated masses of a mechanism from fitting together.
 _SLACK: Final = 1e-3
+# How far below 0 the rounding of floats may take the mass of the rest (SPEC S20.3).
+_ROUNDED: Final = 1e-13
 # The most kinds of reports, and the most pairs of values, that are computed one by one.
 ATOMS: Final = 1500
 _PAIRS: Final = 2_000
@@ -262,6 +264,13 @@ class Pair:
             (p * (1 - e), self.deep),
             (0.0, rest),
         ]
+
+    @property
+    def kinds(self) -> tuple[tuple[float, float, float], ...]:
+        """The (R0/m, R1/m, m) of all reports, alike ones together."""
+        p, s = math.exp(self.epsilon), self.scale
+        parts = [(s * p, s, self.side), (s, s * p, self.side), (p, p, self.deep)]
+        return tuple(part for part in (*parts, (1.0, 1.0, self.flat)) if part[2] > 0)
 
     @property
     def noise(self) -> float:
@@ -355,6 +364,7 @@ def _parts(law: TwoLevel, p: float) -> tuple[float, float]:
     deep = max(0.0, cap - law.apart - kernel)
     deep = 0.0 if deep <= 1e-9 * cap else deep
     flat = blanket - 2 * law.apart - deep - kernel + p * kernel
+    flat = 0.0 if -_ROUNDED <= flat < 0 else flat
     if not (
         law.apart + law.kernel <= law.cap * (1 + 1e-9)
         and blanket >= -_SLACK
