@@ -14,7 +14,7 @@ from coatcheck.accounting.amplification import amplify, delta_curve
 from coatcheck.accounting.composition import losses
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, bounded, grid, minkowski
 from coatcheck.accounting.ledger import Ledger
-from coatcheck.accounting.privacy_filter import Budget, HiddenReport, _needed
+from coatcheck.accounting.privacy_filter import Budget, Charge, HiddenReport, _needed
 from coatcheck.errors import Refused
 
 # Rounds without a crowd, in tenths of a budget and the chance to report: losses are whole tenths.
@@ -87,7 +87,10 @@ def worst_server(budget: Budget) -> tuple[float, float]:
 
     @cache
     def spent(taken: tuple[int, ...]) -> float:
-        return budget.spent([HiddenReport(laws[one], 1) for one in taken])
+        charges: list[Charge] = []
+        for one in taken:
+            charges.append(budget.charge(HiddenReport(laws[one], 1), after=charges))
+        return budget.spent(charges)
 
     @cache
     def gain(loss: int, taken: tuple[int, ...], *, read: bool) -> float:

@@ -51,7 +51,7 @@ def exposure(case: Case) -> Case:
     """Say whom the answers to corrupted people expose."""
     given = case["input"]
     task = tasks.from_params({**given["params"], "name": given["task"]})
-    each = given["shufflers"]
+    each = [given["shufflers"]] * len(given["minimum"])
     exposed = tasks.exposure(task, sizes=given["minimum"], corrupted=given["corrupted"], each=each)
     return {"exposed": list(exposed)}
 

@@ -36,7 +36,7 @@ const TASKS = {
 /**
  * Return how many honest members of each group the answers to corrupted people can expose. SPEC S20.18.
  * @param {{ name: string, params?: any }} task
- * @param {{ sizes: number[], corrupted: number[], each: number, coins?: boolean }} crowd `each` corrupted person gets so many answers
+ * @param {{ sizes: number[], corrupted: number[], each: number[], coins?: boolean }} crowd `each`: the answers that a corrupted person of each group may get
  * @returns {number[]}
  */
 export function exposure({ name, params = {} }, { sizes, corrupted, each, coins = false }) {
@@ -50,18 +50,20 @@ export function exposure({ name, params = {} }, { sizes, corrupted, each, coins 
   if (coins && exposures.flat().some(Boolean)) {
     throw new Refused(`task ${name} names people in its answers, so everybody must report, but a group has a participation coin: do not join`);
   }
-  const sum = (h) => corrupted.reduce((total, count, g) => total + each * count * exposures[g][h], 0);
+  const sum = (h) => corrupted.reduce((total, count, g) => total + each[g] * count * exposures[g][h], 0);
   return sizes.map((size, h) => Math.min(size - corrupted[h], sum(h)));
 }
 
 /** Refuse terms whose answers can expose more people of a group than the terms state. */
-export function checkExposure({ terms }, number) {
+export function checkExposure(round, number) {
+  const { terms } = round;
   const corrupted = terms.groups.map((group) => group.promise.corrupted);
   const coins = terms.groups.some((group) => group.randomizer.name === "coin");
   if (!corrupted.some((count) => count > 0) && !coins) return; // only honest people read their answers
   const sizes = terms.groups.map((group) => group.minimum);
-  // In a cascade a corrupted person can submit a report in place of every trap.
-  const bound = exposure(terms.task, { sizes, corrupted, each: terms.shufflers.length, coins })[number];
+  // A corrupted person can submit a report in place of every decoy and every trap.
+  const each = sizes.map((_, group) => round.itemsEach(group));
+  const bound = exposure(terms.task, { sizes, corrupted, each, coins })[number];
   const { name, promise } = terms.groups[number];
   if (bound > promise.exposed) {
     throw new Refused(

@@ -42,6 +42,7 @@ export function caps(params, domain, { bounded }) {
       const middle = center(point);
       return entropy.coin(heads) ? near.map((u, axis) => middle[axis] + u) : far;
     },
+    decoy: (entropy) => ball.sample(whole, entropy),
     law: () => capLaw({ ball, reach, whole, heads, apart, epsilon: spent(heads, counts, params.epsilon) }),
     /** Return the place at which the server will decode this report, in the user's units. */
     place: (report) => ball.project(report.map((y) => y / half)).map(domain.value),

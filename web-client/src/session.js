@@ -10,7 +10,7 @@ import { addReceipt, addRegistrationReceipt, addressOfTicket, collect, examine, 
 import { hex, parse, text, utf8 } from "./encoding.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
 import { DirectClient, retry } from "./http-client.js";
-import { recordOutcome, spend, spent } from "./ledger.js";
+import { recordOutcome, spend, spent, worst } from "./ledger.js";
 import { read, write } from "./letters.js";
 import { readHeading } from "./messages.js";
 import { waitRandomly, pauseRule, RelayClient, windowOf } from "./relay-client.js";
@@ -180,11 +180,14 @@ export class Session {
     return { partners: side.machine.partners.map(hex), contacts: side.partners, words: side.words };
   }
 
-  /** Return what all rounds of this store have cost so far, and the limit; null before the first one. */
+  /**
+   * Return what all rounds of this store have cost so far, what they cost at worst while outcomes are overdue, and
+   * the limit; null before the first round.
+   */
   async spent() {
     if (!await this.#store.hasLedger()) return null;
     const ledger = await this.#store.ledger();
-    return { ...spent(ledger), rounds: ledger.entries.length, of: { epsilon: ledger.epsilon, delta: ledger.delta } };
+    return { ...spent(ledger), worst: worst(ledger), rounds: ledger.entries.length, of: { epsilon: ledger.epsilon, delta: ledger.delta } };
   }
 
   /** Return the verified terms that you joined, or would join. @returns {Promise<import("./types.js").Round>} */
@@ -234,7 +237,7 @@ export class Session {
   async #client() {
     if (!this.#peer) {
       this.#relay ||= (await this.#store.terms())?.relay ?? "";
-      const options = { first: this.url, trusted: this.#trusted, fetch: this.#fetch };
+      const options = { first: this.url, trusted: this.#trusted, fetch: this.#fetch, seen: this.#store.seenKeys };
       this.#peer = this.#relay ? new RelayClient(this.#relay, options) : new DirectClient({ fetch: this.#fetch });
       if (this.#signed) this.#accept(this.#signed);
     }
@@ -316,7 +319,7 @@ export class Session {
     const round = await this.round();
     const by = new Date(round.endDue * 1000).toISOString();
     if (seconds() < round.endDue) throw new Unavailable(`the round has not ended; its outcome is due by ${by}: keep your ticket and try later`);
-    throw new Refused(`the board shows no signed outcome of this round, which was due by ${by}: ask the operator of the server ${round.terms.server.name}; until it appears, your ledger counts the round with its local ε`);
+    throw new Refused(`the board shows no signed outcome of this round, which was due by ${by}: ask the operator of the server ${round.terms.server.name}; until it appears, your ledger sets its local ε aside`);
   }
 }
 

@@ -104,6 +104,7 @@ export function sphere(params, domain) {
       const far = below(size);
       return [turn * size + (entropy.coin(heads) ? near : far)];
     },
+    decoy: (entropy) => [Number(entropy.integer(BigInt(size * turns)))],
     law: () => countedLaw(heads, closest, size, params.epsilon),
     place: () => null, // one report is a direction; only the mean of many is a place
   };

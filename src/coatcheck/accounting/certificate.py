@@ -30,6 +30,7 @@ from coatcheck.accounting.laws import (
     OwnCoin,
     Ratios,
     TwoLevel,
+    WithDecoys,
     pair,
 )
 from coatcheck.errors import Misuse
@@ -55,6 +56,8 @@ def certify(*laws: Law, size: int, epsilon: float, delta: float) -> Certificate:
     `laws` bound what a report reveals, the closest first. Each one is sufficient.
     """
     pair(laws[0])  # rejects what is not a law
+    if isinstance(laws[0], WithDecoys):
+        raise Misuse("a promise with decoys cannot be replayed in interval arithmetic yet")
     if not _AVAILABLE:
         raise Misuse("certifying needs python-flint: pip install 'coatcheck[certify]'")
     law, delta_low, delta_high = replayed(*laws, size=size, epsilon=epsilon, decide=delta)

@@ -7,10 +7,12 @@ R that hides the victim further. Each step replaces a distribution by a mean-pre
 it, which can only raise the right-hand side, adds what it cuts off, and widens by the rounding
 error of what it calls. So the result is an upper bound, not an estimate. `upper` sums over the
 counts of clones; for laws with many values it calls `upper_by_integral`, which integrates instead.
+With decoys, `upper_with_decoys` takes the mean of such integrals over the number of messages.
 """
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -18,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.accounting.laws import Atoms, Pair
+from coatcheck.accounting.laws import AnyPair, Atoms, DecoyPair, Pair
 from coatcheck.accounting.numerics import (
     Array,
     Smear,
@@ -73,7 +75,7 @@ class _Rows:
 
 
 def upper(
-    pair: Pair | Atoms, *, size: int, epsilon: float, tail: float = 50.0, fine: bool = True
+    pair: AnyPair, *, size: int, epsilon: float, tail: float = 50.0, fine: bool = True
 ) -> float:
     """Bound δ(ε_c) of `size` people from above; without `fine`, cheaper and looser, never lower.
 
@@ -89,6 +91,8 @@ def upper(
     """
     if isinstance(pair, Atoms):
         return upper_by_integral(pair, size=size, epsilon=epsilon, fine=fine)
+    if isinstance(pair, DecoyPair):
+        return upper_with_decoys(pair, size=size, epsilon=epsilon, fine=fine)
     if epsilon >= pair.epsilon or pair.side <= 0:
         return 0.0
     e, e1, p1 = math.exp(epsilon), math.expm1(epsilon), math.expm1(pair.epsilon)
@@ -380,33 +384,50 @@ def _fewer(values: Array, mass: Array, e: float) -> tuple[Array, Array]:
 
 def _integral(values: Array, mass: Array, *, size: int, width: float) -> float:
     """Bound E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, otherwise zero."""
+    return integral(values, mass, sizes=[size], shares=[1.0], width=width)
+
+
+def integral(
+    values: Array, mass: Array, *, sizes: Sequence[int], shares: Sequence[float], width: float
+) -> float:
+    """Bound the mean of E[(G_1 + ... + G_n)_+]/n over several n, each with its share.
+
+    G has these values with these chances, and is zero otherwise.
+    """
     if values.max() <= 0:
         return 0.0
     # One draw this low makes every sum negative, so a lower value makes no difference.
-    values = np.maximum(values, -size * values.max())
-    c = saddle(values, mass, size=size)
+    most = max(sizes)
+    values = np.maximum(values, -most * values.max())
+    c = saddle(values, mass, size=sizes[len(sizes) // 2])
     grown = mass * np.exp(c * values)
     more = float(mass @ np.expm1(c * values))  # M(c) - 1
     mean = float(grown @ values) / (1 + more)
     variance = float(grown @ values**2) / (1 + more) - mean**2
     noise = width / c
-    reach = _APART * math.sqrt(size * variance + UNIFORMS / 12 * noise**2) + 8 / c
+    reach = _APART * math.sqrt(most * variance + UNIFORMS / 12 * noise**2) + 8 / c
     step, end = 2 * math.pi / reach, END / noise
     points = math.ceil(end / step) + 1
     # The rounding error per draw, over M(c), is at most `off` times |z|.
     unit = (32 + 2 * values.size) * _UNIT / (1 + more)
     off = unit * float(grown @ np.abs(values))
     at = step * np.arange(points, dtype=np.float64)
-    log, angle = _ratio(step, points, values, grown / (1 + more))
-    total = _terms(at, log, angle, c=c, noise=noise, off=off, size=size)
+    ratio = _ratio(step, points, values, grown / (1 + more))
+    kernel = _kernel(at, c=c, noise=noise)
     # Past the end the kernel is below (2 cosh(c noise/2) / (t noise))^16 / t².
     past = (2 * math.cosh(width / 2) / END) ** UNIFORMS / ((UNIFORMS + 1) * end) / math.pi
-    grow = math.exp(min(700.0, size * math.log1p(more)))
-    rounding = 1e-12 + unit * size * float(mass @ np.abs(np.expm1(c * values)))
-    whole = grow * (step / (2 * math.pi) * total + past) * (1 + rounding)
-    # If no draw adds anything, only the noise was counted (Statement 29).
-    empty = max(0.0, 1 - float(mass.sum()) - (32 + 2 * values.size) * _UNIT) ** size
-    return max(0.0, whole - empty * noise * _MEAN * (1 - 1e-6)) / size + _UNDERFLOW
+    spared = float(mass @ np.abs(np.expm1(c * values)))
+    none = max(0.0, 1 - float(mass.sum()) - (32 + 2 * values.size) * _UNIT)
+    total = 0.0
+    for size, share in zip(sizes, shares, strict=True):
+        terms = _terms(at, *ratio, kernel, c=c, off=off, size=size)
+        grow = math.exp(min(700.0, size * math.log1p(more)))
+        rounding = 1e-12 + unit * size * spared
+        whole = grow * (step / (2 * math.pi) * terms + past) * (1 + rounding)
+        # If no draw adds anything, only the noise was counted (Statement 29).
+        empty = none**size * noise * _MEAN * (1 - 1e-6)
+        total += share * max(0.0, whole - empty) / size
+    return total + _UNDERFLOW
 
 
 def _ratio(step: float, points: int, values: Array, grown: Array) -> tuple[Array, Array]:
@@ -434,18 +455,29 @@ def _turned(half: Array) -> NDArray[np.complex128]:
     return np.asarray(2 * sine * (1j * np.cos(half) - sine))
 
 
-def _terms(
-    at: Array, log: Array, angle: Array, *, c: float, noise: float, off: float, size: int
-) -> float:
-    """Sum the integrand at t and -t, over M(c)^n, and add the rounding errors."""
+def _kernel(at: Array, *, c: float, noise: float) -> NDArray[np.complex128]:
+    """Return the transform of the noise over z², at z = c + it."""
     z = c + 1j * at
     half = z * (noise / 2)
     kernel = np.sinh(half) / half
     for _ in range(UNIFORMS.bit_length() - 1):  # to the 16th power
         kernel = kernel * kernel
-    kernel = kernel / (z * z)
+    return np.asarray(kernel / (z * z))
+
+
+def _terms(
+    at: Array,
+    log: Array,
+    angle: Array,
+    kernel: NDArray[np.complex128],
+    *,
+    c: float,
+    off: float,
+    size: int,
+) -> float:
+    """Sum the integrand at t and -t, over M(c)^n, and add the rounding errors."""
     turned = np.cos(size * angle) * kernel.real - np.sin(size * angle) * kernel.imag
-    doubt = off * np.abs(z)
+    doubt = off * np.abs(c + 1j * at)
     error = size * doubt * np.exp((size - 1) * np.log(np.exp(log) + doubt)) + 128 * _UNIT
     weight = np.where(at > 0, 2.0, 1.0)
     return float(weight @ (np.exp(size * log) * turned + error * np.abs(kernel)))
@@ -467,3 +499,55 @@ def saddle(values: Array, mass: Array, *, size: int) -> float:
         while not low(good) and good > 1e-300:
             bad, good = good, good / 4
     return bisect(low, good=good, bad=bad, close=1e-3) / top
+
+
+# -- decoys: besides the person's report, the B ~ Bin(n - 1, γ) reports of others that are drawn
+# from the blanket and m(n - 1) decoys are uniform. So δ(ε_c) ≤ E[E[(H_1 + ... + H_k)_+]/k] with
+# k = 1 + B + m(n - 1) (section 7c).
+
+# Groups of values of B, each bounded by its smallest.
+_FINE_GROUPS, _COARSE_GROUPS = 64, 12
+# Minus the log of the chance of the values of B below those that are summed.
+_FEWER: Final = 50.0
+# The relative error of a ratio or a chance, times γ.
+_DECOY_ROUNDING: Final = 2.0**-48
+
+
+def upper_with_decoys(pair: DecoyPair, *, size: int, epsilon: float, fine: bool = True) -> float:
+    """Bound δ(ε_c) of `size` people from above, who all send decoys besides their reports.
+
+    The person's own decoys are not counted, so that somebody who hides among nobody else has none.
+    """
+    if epsilon >= pair.epsilon:
+        return 0.0
+    values, mass = np.array(pair.values(epsilon)).T
+    close = _DECOY_ROUNDING / pair.share
+    values += close * pair.share * (math.exp(pair.epsilon) + 1) * (math.exp(epsilon) + 1)
+    groups = _FINE_GROUPS if fine else _COARSE_GROUPS
+    numbers, shares = _uniform_reports(size - 1, pair.share * (1 - close), groups)
+    sizes = [1 + pair.each * (size - 1) + number for number in numbers]
+    total = integral(
+        values[mass > 0],
+        mass[mass > 0],
+        sizes=sizes,
+        shares=shares,
+        width=_FINE_STEP if fine else _COARSE_STEP,
+    )
+    rounding = math.exp(min(700.0, sizes[-1] * close))
+    return min(1.0, total * rounding * (1 + 1e-9) + math.exp(-_FEWER))
+
+
+@lru_cache(maxsize=256)
+def _uniform_reports(
+    others: int, chance: float, groups: int
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Cut the values of B to groups, and return the least value and the chance of each."""
+    low, high, _ = _window(chance, max(1, others), _FEWER)
+    if others == 0 or low == high:
+        return (min(low, others),), (1.0,)
+    numbers, mass = _masses(chance, others, _FEWER)
+    starts = range(0, numbers.size, math.ceil(numbers.size / groups))
+    return (
+        tuple(int(numbers[at]) for at in starts),
+        tuple(np.add.reduceat(mass, np.array(starts)).tolist()),
+    )

@@ -17,7 +17,7 @@ from functools import lru_cache
 from numbers import Real
 from typing import Final, TypeAlias
 
-from coatcheck.accounting.numerics import check_epsilon, check_share
+from coatcheck.accounting.numerics import check_count, check_epsilon, check_share
 from coatcheck.errors import Misuse
 
 
@@ -137,7 +137,7 @@ class OwnCoin:
     like any other. The crowd is everybody who tossed a coin, not only the people who reported.
     """
 
-    law: "AnyLdp | TwoLevel | Clones | Fieldwise | Ratios | Channel"
+    law: "Law"
     rate: float
 
     @property
@@ -146,7 +146,49 @@ class OwnCoin:
         return self.law.epsilon
 
 
-Law: TypeAlias = AnyLdp | TwoLevel | Clones | Fieldwise | Ratios | Channel | OwnCoin
+# Beside decoys a report of a larger local ε is as good as true; up to it γ keeps its digits.
+MOST_LOCAL: Final = 12.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithDecoys:
+    """A law in a crowd where each person sends, beside the report, as many uniform decoys.
+
+    *Assumes:* a decoy is drawn from the mechanism's lower level, without looking at the value, and
+    nobody but the sender can tell it from a report. So the law must be exact (`reached`): a larger
+    cap would be more private, not less, because fewer decoys lie in a small one.
+
+    Attributes:
+        law: the law of a report.
+        each: how many decoys every person sends.
+    """
+
+    law: TwoLevel
+    each: int
+
+    def __post_init__(self) -> None:
+        """Check that decoys can hide reports of this law."""
+        if not isinstance(self.law, TwoLevel) or not self.law.reached or self.law.apart <= 0:
+            raise Misuse(
+                "decoys need a mechanism whose noise is uniform and whose law is exact: a grid, a "
+                "codebook of single points, labels, or Minkowski or Bounded response on a box"
+            )
+        if self.law.epsilon > MOST_LOCAL:
+            raise Misuse(
+                f"beside decoys the local epsilon must be at most {MOST_LOCAL:g}, not "
+                f"{self.law.epsilon:g}: such a report is as good as true"
+            )
+        check_count(self.each, "`decoys`")
+        if self.each < 1:
+            raise Misuse("`decoys` must be at least 1 per person; without decoys use the law alone")
+
+    @property
+    def epsilon(self) -> float:
+        """The local ε: that of the report, if the shufflers tell who sent what."""
+        return self.law.epsilon
+
+
+Law: TypeAlias = AnyLdp | TwoLevel | Clones | Fieldwise | Ratios | Channel | OwnCoin | WithDecoys
 
 
 def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:
@@ -302,7 +344,46 @@ class Atoms:
         return max(sum(m * (x - y) ** 2 for x, y, m in atoms) for atoms in self.pairs)
 
 
-def pair(law: Law) -> Pair | Atoms:  # noqa: PLR0911 - one per kind of law
+@dataclass(frozen=True, kw_only=True)
+class DecoyPair:
+    """The distribution of H = (R0 - e R1)/U at a uniform message, for the worst pair of values.
+
+    Attributes:
+        epsilon: ln p.
+        share: γ, the chance that a report is drawn uniformly, whatever the value.
+        apart: chance under U of a report in the first cap alone; as much in the second alone.
+        both: chance under U of a report in both caps.
+        each: decoys per person.
+    """
+
+    epsilon: float
+    share: float
+    apart: float
+    both: float
+    each: int
+
+    def values(self, epsilon: float) -> list[tuple[float, float]]:
+        """List the (value, chance) of H at a central ε_c; the chances sum to one."""
+        p, e = math.exp(self.epsilon), math.exp(epsilon)
+        rest = max(0.0, 1 - 2 * self.apart - self.both)
+        return [
+            (self.share * (p - e), self.apart),
+            (self.share * (1 - p * e), self.apart),
+            (self.share * p * (1 - e), self.both),
+            (self.share * (1 - e), rest),
+        ]
+
+    @property
+    def noise(self) -> float:
+        """The variance of H at ε_c = 0, over the uniform messages per person."""
+        variance = 2 * self.apart * (self.share * math.expm1(self.epsilon)) ** 2
+        return variance / (self.each + self.share)
+
+
+AnyPair: TypeAlias = Pair | Atoms | DecoyPair
+
+
+def pair(law: Law) -> AnyPair:  # noqa: PLR0911 - one per kind of law
     """Return the worst pair of inputs of a law, or a few of which one is the worst."""
     if not isinstance(law, Law):
         raise Misuse(
@@ -313,6 +394,8 @@ def pair(law: Law) -> Pair | Atoms:  # noqa: PLR0911 - one per kind of law
     match law:
         case OwnCoin():
             return _silenced(pair(law.law), law.rate)
+        case WithDecoys():
+            return _decoyed(law, p)
         case AnyLdp():
             return Pair(epsilon=law.epsilon, side=1 / (p + 1))
         case Clones():
@@ -327,8 +410,25 @@ def pair(law: Law) -> Pair | Atoms:  # noqa: PLR0911 - one per kind of law
             return _channel(law)
 
 
-def _silenced(pair: Pair | Atoms, rate: float) -> Pair | Atoms:
+def _decoyed(law: WithDecoys, p: float) -> DecoyPair:
+    """Lay out the caps in shares of all possible reports; a kernel is a part of both caps."""
+    _parts(law.law, p)  # rejects what no mechanism has
+    share = max(2.0**-40, 1 - (p - 1) * law.law.cap)
+    return DecoyPair(
+        epsilon=law.epsilon,
+        share=share,
+        apart=law.law.apart / share,
+        both=max(0.0, law.law.cap - law.law.apart) / share,
+        each=law.each,
+    )
+
+
+def _silenced(pair: AnyPair, rate: float) -> Pair | Atoms:
     check_share(rate, "the share of people who report")
+    if isinstance(pair, DecoyPair):
+        raise Misuse(
+            "a round with decoys has no participation coins: leave out the rate, or decoys"
+        )
     if isinstance(pair, Atoms):
         silence = (1.0, 1.0, 1 - rate)
         reports = [[(x, y, rate * m) for x, y, m in atoms] for atoms in pair.pairs]
@@ -375,7 +475,7 @@ def _parts(law: TwoLevel, p: float) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=64)
-def _product(law: Fieldwise) -> Pair | Atoms:
+def _product(law: Fieldwise) -> AnyPair:
     """Multiply the fields: values that differ as far as they can in every field are the worst.
 
     If nothing is left for the rest of a field, it is binary response, which is the worst for caps

@@ -15,8 +15,9 @@ from typing import Final
 from coatcheck.accounting import hockey_stick
 from coatcheck.accounting.amplification import amplify, bounding_laws
 from coatcheck.accounting.guarantee import Guarantee
-from coatcheck.accounting.laws import Atoms, Law, pair
+from coatcheck.accounting.laws import Atoms, DecoyPair, Law, pair
 from coatcheck.accounting.numerics import bisect
+from coatcheck.errors import Misuse
 
 # How far a bound may lie above the promise, as a share of it (S12.10): rounding of the last digits.
 ROUNDING: Final = 1e-9
@@ -28,27 +29,34 @@ Kinds = tuple[tuple[float, float, float], ...]
 def kinds(law: Law) -> tuple[Kinds, ...]:
     """List the kinds of reports (S20.1) of a law: one list per pair of values that may be worst."""
     worst = pair(law)
+    if isinstance(worst, DecoyPair):
+        raise Misuse("a law with decoys has no kinds of reports")
     return worst.pairs if isinstance(worst, Atoms) else (worst.kinds,)
+
+
+def _bound(law: Law, *, size: int, epsilon: float) -> float:
+    worst = pair(law)
+    if isinstance(worst, DecoyPair):
+        return hockey_stick.upper_with_decoys(worst, size=size, epsilon=epsilon)
+    atoms = Atoms(epsilon=worst.epsilon, pairs=kinds(law))
+    return hockey_stick.upper_by_integral(atoms, size=size, epsilon=epsilon)
 
 
 def reference_delta(law: Law, *, size: int, epsilon: float) -> float:
     """Bound δ(ε) of `size` people from above by the sum of S20.14: the smaller one of two laws."""
-    return min(
-        hockey_stick.upper_by_integral(
-            Atoms(epsilon=bound.epsilon, pairs=kinds(bound)), size=size, epsilon=epsilon
-        )
-        for bound in bounding_laws(law)
-    )
+    return min(_bound(bound, size=size, epsilon=epsilon) for bound in bounding_laws(law))
 
 
 def promised(
-    law: Law, *, crowd: int, delta: float, corrupted: int = 0, exposed: int = 0
+    law: Law, *, crowd: int, delta: float, corrupted: int = 0, exposed: int = 0, decoys: int = 0
 ) -> Guarantee:
     """Return the guarantee of the least ε that this library can prove and every client confirms."""
-    guarantee = amplify(law, crowd=crowd, delta=delta, corrupted=corrupted, exposed=exposed)
+    guarantee = amplify(
+        law, crowd=crowd, delta=delta, corrupted=corrupted, exposed=exposed, decoys=decoys
+    )
 
     def confirmed(epsilon: float) -> bool:
-        return reference_delta(law, size=guarantee.anonymous, epsilon=epsilon) <= delta
+        return reference_delta(guarantee.law, size=guarantee.anonymous, epsilon=epsilon) <= delta
 
     if confirmed(guarantee.epsilon):
         return guarantee
@@ -64,15 +72,18 @@ def examined(
     delta: float,
     corrupted: int = 0,
     exposed: int = 0,
+    decoys: int = 0,
 ) -> Guarantee:
     """Return the guarantee of a client that reads this promise: at most the promise if it holds.
 
     *Guarantee:* the ε is proven, by `amplify` or by the sum of S20.14.
     """
-    guarantee = amplify(law, crowd=crowd, delta=delta, corrupted=corrupted, exposed=exposed)
+    guarantee = amplify(
+        law, crowd=crowd, delta=delta, corrupted=corrupted, exposed=exposed, decoys=decoys
+    )
     most = promise * (1 + ROUNDING)
     if guarantee.epsilon <= most:
         return guarantee
-    if reference_delta(law, size=guarantee.anonymous, epsilon=most) <= delta:
+    if reference_delta(guarantee.law, size=guarantee.anonymous, epsilon=most) <= delta:
         return replace(guarantee, epsilon=most, amplified=True)
     return guarantee

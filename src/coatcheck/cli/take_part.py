@@ -66,7 +66,8 @@ def take_part(
     """
     ledger, trusted = Ledger.open(person.ledger), read_trust(person.trust, witnesses=witnesses)
     if service := service_of(round_url):
-        current = partial(current_round, trusted=trusted, relay=relay, ca=ca)
+        lists = boards(person.ledger)
+        current = partial(current_round, trusted=trusted, relay=relay, boards=lists, ca=ca)
         round_url = _round_of(service, ticket, current)
     path, checkpoints = ticket_of(round_url, ticket), boards(person.ledger)
     resumed = path.exists()

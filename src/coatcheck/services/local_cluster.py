@@ -105,7 +105,7 @@ class Cluster:
     def _settings(self, name: str) -> str:
         if name == "relay":
             gateways = [f"@{role}.address" for role in (*self.shufflers, "board")]
-            return self._table(name, {"gateways": gateways})
+            return self._table(name, {"gateways": gateways, "key_lists": f"{name}.lists"})
         if name in self.witnesses:
             boards, key = [f"{key}.public" for key in self._keys("board")], f"{name}.key"
             return self._table(name, {"key": key, "boards": boards, "checkpoints": name})

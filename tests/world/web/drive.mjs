@@ -42,8 +42,9 @@ const kinds = {
       entry_sizes: sizes.map((group) => round.entrySize(group)), letter_size: round.letterSize(),
     };
   },
-  async keys({ input, suite }) {
-    const keys = await c.keyPairs(c.suiteNamed(suite), c.unhex(input));
+  async keys({ input, suite, decoy }) {
+    const own = c.unhex(input);
+    const keys = await c.keyPairs(c.suiteNamed(suite), decoy ? c.decoySeed(own, decoy) : own);
     return { contact: c.hex(keys.contact), address: c.hex(keys.address) };
   },
   contact: ({ input, suite }) => ({ address: c.hex(c.contactOf(c.suiteNamed(suite), c.unhex(input)).address) }),
@@ -60,7 +61,7 @@ const kinds = {
     return {};
   },
   exposure({ input: { task, params, minimum, corrupted, shufflers } }) {
-    return { exposed: c.exposure({ name: task, params }, { sizes: minimum, corrupted, each: shufflers }) };
+    return { exposed: c.exposure({ name: task, params }, { sizes: minimum, corrupted, each: minimum.map(() => shufflers) }) };
   },
   mechanism: ({ input }) => {
     const r = c.randomizerOf(input.params);
@@ -128,7 +129,8 @@ const kinds = {
     return { size, root: c.hex(root) };
   },
   watched({ input, witnesses, demanded }, { terms }) {
-    const { size, root } = c.readCosignedCheckpoint(c.unhex(input), terms.board.verifying, { witnesses, demanded });
+    const quorum = Array.isArray(witnesses) ? { least: demanded, of: witnesses } : witnesses;
+    const { size, root } = c.readCosignedCheckpoint(c.unhex(input), terms.board.verifying, quorum);
     return { size, root: c.hex(root) };
   },
   "binary-http": ({ input, of, fields }) => {
@@ -315,8 +317,19 @@ const verbs = {
     let ledger = c.beginLedger(limit);
     return tickets.map((ticket, at) => attempt(() => {
       ledger = c.readLedger(JSON.stringify(c.spend(ledger, c.readTicket(ticket), costs[at], 0)));
-    }) ?? c.spent(ledger, 0).epsilon);
+    }) ?? c.spent(ledger).epsilon);
   },
+  /** Play books of rounds and ends; return what is spent, and the worst, after every event. */
+  books: ({ limit, books }) => books.map((events) => {
+    let ledger = c.beginLedger(limit);
+    return events.map(({ round, cost, answered, now }) => {
+      const ticket = { digest: c.unhex(round), upload: c.unhex(round), round };
+      if (cost) attempt(() => { ledger = c.spend(ledger, ticket, cost, now); });
+      else ledger = c.recordOutcome(ledger, ticket, { answered });
+      ledger = c.readLedger(JSON.stringify(ledger));
+      return [c.spent(ledger), c.worst(ledger, now)].map(({ epsilon, delta }) => [epsilon, delta]);
+    });
+  }),
   charged: ({ ticket, bulletin, times, ...terms }) => {
     const invitation = invite(terms);
     const stored = c.readTicket(ticket);
@@ -325,7 +338,7 @@ const verbs = {
     if (ended) ledger = c.recordOutcome(ledger, stored, ended);
     ledger = c.readLedger(JSON.stringify(ledger));
     const { epsilon, local } = invitation;
-    return { epsilon, local, words: ended?.words ?? "", spent: times.map((time) => c.spent(ledger, time).epsilon) };
+    return { epsilon, local, words: ended?.words ?? "", spent: c.spent(ledger).epsilon, worst: times.map((time) => c.worst(ledger, time).epsilon) };
   },
   proofs: ({ proofs }) => proofs.map(({ leaf, place, size, root, path }) => attempt(
     () => c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) }),

@@ -208,12 +208,14 @@ def test_a_coin_before_answers_that_name_people_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"witnesses": [["00" * 32]], "demanded": 2}, "must be from 0 to 1"),
+        ({"witnesses": [["00" * 32]], "demanded": 2}, "must be from 0 to that of"),
+        ({"witnesses": {"least": 2, "of": [["00" * 32]]}}, "must be from 0 to that of"),
+        ({"witnesses": {"least": 1, "of": ["00"]}}, "say in which role"),
         ({"witnesses": ["00" * 32]}, "say in which role"),
         ({"server": ["a key"]}, "say in which role"),
         ({"board": "00" * 32}, "say in which role"),
     ],
-    ids=["too many", "no lists", "no key", "no list"],
+    ids=["too many", "too many of a quorum", "no quorum", "no lists", "no key", "no list"],
 )
 def test_trust_that_is_none_is_refused(changed: dict[str, Any], sentence: str) -> None:
     """Malformed keys, or more witnesses than exist, are refused before anything else."""

@@ -8,8 +8,10 @@ from vectors import examining
 from world.web.browser import ROOT, ask
 
 VECTORS = ROOT / "tests/vectors"
-NOT_THE_BROWSERS = {"batch", "manifest", "partitions", "order", "registration", "slack", "token"}
-"""Messages between roles only, and tokens, whose signatures the shuffler verifies."""
+NOT_THE_BROWSERS = {
+    *("batch", "decoys", "manifest", "order", "partitions", "registration", "slack", "token")
+}
+"""Messages that only roles read, and tokens, whose signatures the shuffler verifies."""
 
 
 def cases() -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ class BoardView:
 
     async def follow(self) -> VerifiedCheckpoint:
         """Fetch the board's checkpoint, check that it continues the last one, and store it."""
-        if self._trusted.demanded:
+        if self._trusted.witnesses.least:
             return await self._follow_watched()
         # First, because another round of this person may store a newer one.
         before = self._stored_checkpoint()
@@ -86,7 +86,6 @@ class BoardView:
             raw,
             board=self.round.terms.board.verifying,
             witnesses=self._trusted.witnesses,
-            demanded=self._trusted.demanded,
         )
         point = check(before=None)  # the signatures, before anything else
         if before is not None:
@@ -174,7 +173,7 @@ class BoardView:
 
         Without witnesses the answer itself brings the checkpoint.
         """
-        if not self._trusted.demanded:
+        if not self._trusted.witnesses.least:
             return None, self._stored_checkpoint(), url
         point = await self.follow()
         if not point.size:  # size=0 would mean the newest checkpoint, cosigned or not
@@ -221,7 +220,7 @@ class BoardView:
         return await self._path(url)
 
     async def _inclusion_path(self, place: int, point: Checkpoint) -> list[bytes]:
-        if self._trusted.demanded and place >= point.size:
+        if self._trusted.witnesses.least and place >= point.size:
             raise Unavailable(_NOT_COSIGNED)
         return await self._path(f"{self.url}/proofs/inclusion?place={place}&size={point.size}")
 

@@ -72,7 +72,7 @@ class Session:
         relay: the address of a relay; nothing is ever sent another way then. It is stored beside
             the ticket and used again when none is named.
         boards: a folder for the boards' last checkpoints, shared by all rounds of a person; by
-            default they are stored beside the ticket.
+            default they are stored beside the ticket. The gateways' key lists are beside the same.
         ca: a file of certificates to trust instead of the system's.
     """
 
@@ -98,7 +98,8 @@ class Session:
             relay = self._relay_file.read_text(encoding="ascii")
         self._peers: Peers = peers or HttpClient(ca=ca)
         if relay and peers is None:
-            self._peers = RelayedClient(relay, first=self.url, trusted=trusted, ca=ca)
+            seen = gateways_file(boards or path)
+            self._peers = RelayedClient(relay, first=self.url, trusted=trusted, ca=ca, seen=seen)
         self._offer = offer
         self._offer_file = Path(f"{path}.offer")
         self._terms: TrustedTerms | None = None
@@ -449,15 +450,29 @@ def service_of(url: str) -> str:
     return "" if urlsplit(bare).path else bare
 
 
+def gateways_file(path: Path) -> Path:
+    """Return the file of key lists of gateways, beside a ticket or the checkpoints of boards."""
+    return Path(f"{path}.gateways")
+
+
 async def current_round(
-    service: str, *, trusted: Trust, relay: str = "", ca: str = "", patience: float = 30.0
+    service: str,
+    *,
+    trusted: Trust,
+    relay: str = "",
+    boards: Path | None = None,
+    ca: str = "",
+    patience: float = 30.0,
 ) -> str:
     """Ask a shuffler for its current round, and return the round's address at this shuffler.
 
     Only a digest is used from the answer, so that it cannot send anybody to another address.
     """
     direct = HttpClient(ca=ca)
-    peers = RelayedClient(relay, first=service, trusted=trusted, http=direct) if relay else direct
+    peers: Peers = direct
+    if relay:
+        seen = gateways_file(boards) if boards else None
+        peers = RelayedClient(relay, first=service, trusted=trusted, http=direct, seen=seen)
     try:
         raw = await patiently(lambda: peers.get(f"{service}/rounds/current"), patience)
     except (Absent, Unprocessable) as error:

@@ -75,10 +75,10 @@ class ShufflerService(ShufflerRounds):
 
     def __init__(self, settings: ShufflerSettings, store: ShufflerStore | None = None) -> None:
         super().__init__(settings, store)
-        self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
+        self.gateway = Gateway(self.keyring, self.store.round_keys, clock=self.clock)
         self.admission = admission_of(settings)
         self.commits = GroupCommit(self._write_uploads, queue=settings.queue)
-        self.loops += [self.commits.run]
+        self.loops += [self.commits.run, self.gateway.run]
 
     async def step(self) -> None:
         """Take every unfinished round as far as it goes now."""
