@@ -6,6 +6,7 @@ that both clients read, so a rule that is missing or wrong in SPEC shows as a di
 """
 
 import cmath
+import itertools
 import math
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ class Cap(NamedTuple):
     share: Fraction
     core: Fraction
     lens: float
+    exact: bool = True
 
 
 # -- section 13: the coin
@@ -177,7 +179,7 @@ def _ball_of(params: dict[str, Any]) -> Cap:
         lens = _incomplete_beta(d, (r - t) * (r + t) / r**2) * inside
     heads = heads_of(params["epsilon"], cap, every)
     epsilon = _spent(params["epsilon"], heads, cap, every)
-    return Cap(epsilon, heads, cap, every, share, core, lens)
+    return Cap(epsilon, heads, cap, every, share, core, lens, exact=d == 1 or p == math.inf)
 
 
 def _incomplete_beta(d: int, x: float) -> float:
@@ -249,35 +251,142 @@ def delta_of(law: Law, n: int, epsilon: float) -> float:
     """Bound D(ε) of S20.10 by the smaller one of the law and that of any mechanism."""
     if epsilon >= law.epsilon:
         return 0.0
-    return min(mean_excess(kinds, n, math.exp(epsilon)) for kinds in (law.kinds, law.coarse))
+    return min(_of_kinds(kinds, n, math.exp(epsilon)) for kinds in (law.kinds, law.coarse))
 
 
-def keeps(law: Law, *, promise: float, n: int, delta: float) -> bool:
+class Crowd(NamedTuple):
+    """A group of the terms."""
+
+    minimum: int
+    corrupted: int
+    exposed: int
+    decoys: int
+
+    @property
+    def size(self) -> int:
+        """Return n of S20.9 or S20.22."""
+        exposed = -(-self.exposed // max(1, self.decoys))
+        return max(1, self.minimum - self.corrupted - exposed)
+
+
+def keeps(params: dict[str, Any], *, promise: float, crowd: Crowd, delta: float) -> bool:
     """Check a promise with the slack of S12.10."""
-    return delta_of(law, n, promise * (1 + 1e-9)) <= delta
+    most = promise * (1 + 1e-9)
+    if crowd.decoys:
+        return delta_with_decoys(params, crowd.size, crowd.decoys, most) <= delta
+    return delta_of(law_of(params), crowd.size, most) <= delta
 
 
-def mean_excess(kinds: Kinds, n: int, e: float) -> float:
-    """Evaluate the sum of S20.14 over n, with the rounding of S20.15."""
+def delta_with_decoys(params: dict[str, Any], n: int, each: int, epsilon: float) -> float:
+    """Bound D(ε) of n people with decoys (S20.22 to S20.26)."""
+    local, gamma, values, masses = _beside_decoys(params, epsilon)
+    if epsilon >= local:
+        return 0.0
+    close = 2.0**-48
+    raised = [v + close * (math.exp(local) + 1) * (math.exp(epsilon) + 1) for v in values]
+    numbers = _uniform_reports(n - 1, gamma - close)
+    draws = [(1 + number + each * (n - 1), share) for number, share in numbers]
+    rounding = math.exp(close * draws[-1][0] / gamma) * (1 + 1e-9)
+    return mean_excess(raised, masses, draws) * rounding + math.exp(-50)
+
+
+def _beside_decoys(
+    params: dict[str, Any], epsilon: float
+) -> tuple[float, float, list[float], list[float]]:
+    """Give the local ε, γ, and the values of H with their probabilities (S20.24)."""
+    cap = _cap_of(params)
+    single = params["name"] == "grid" or params.get("closest") == 1
+    if not (cap.exact if params["name"] in {"minkowski", "bounded"} else single):
+        raise Refused("S20.23: the law is not exact")
+    if not 0 < cap.epsilon <= 12:
+        raise Refused("S20.23: the local ε")
+    p, e = math.exp(cap.epsilon), math.exp(epsilon)
+    gamma = 1 - cap.heads / TOSSES
+    alpha = gamma * float(cap.share)
+    apart = alpha * (1 - max(float(cap.core), cap.lens))
+    values = [gamma * (p - e), gamma * (1 - p * e), gamma * p * (1 - e), gamma * (1 - e)]
+    sides, both = apart / gamma, max(0.0, alpha - apart) / gamma
+    return cap.epsilon, gamma, values, [sides, sides, both, max(0.0, 1 - 2 * sides - both)]
+
+
+def delta_of_all_outcomes(params: dict[str, Any], *, n: int, each: int, epsilon: float) -> float:
+    """Evaluate S20.24 by adding up all outcomes of a small crowd."""
+    _, gamma, values, masses = _beside_decoys(params, epsilon)
+    terms = []
+    for number in range(n):
+        k = 1 + number + each * (n - 1)
+        chance = math.comb(n - 1, number) * gamma**number * (1 - gamma) ** (n - 1 - number)
+        for counts in itertools.product(range(k + 1), repeat=3):
+            rest = k - sum(counts)
+            if rest < 0:
+                continue
+            total = sum(c * v for c, v in zip((*counts, rest), values, strict=True))
+            if total > 0:
+                ways, left = 1, k
+                for count in counts:
+                    ways *= math.comb(left, count)
+                    left -= count
+                powers = math.prod(m**c for m, c in zip(masses, (*counts, rest), strict=True))
+                terms.append(chance * ways * powers * total / k)
+    return math.fsum(terms)
+
+
+def _uniform_reports(others: int, chance: float) -> list[tuple[int, float]]:
+    """List the least number and the chance of each group of S20.25."""
+    mean = others * chance
+    reach = 50 / 3 + math.sqrt(50**2 / 9 + 2 * mean * (1 - chance) * 50)
+    low, high = max(0, math.floor(mean - reach)), min(others, math.ceil(mean + reach))
+    logs = [
+        math.lgamma(others + 1)
+        - math.lgamma(b + 1)
+        - math.lgamma(others - b + 1)
+        + b * math.log(chance)
+        + (others - b) * math.log1p(-chance)
+        for b in range(low, high + 1)
+    ]
+    masses = [math.exp(log - max(logs)) for log in logs]
+    size = math.ceil(len(masses) / 64)
+    whole = math.fsum(masses)
+    return [
+        (low + at, math.fsum(masses[at : at + size]) / whole) for at in range(0, len(masses), size)
+    ]
+
+
+def _of_kinds(kinds: Kinds, n: int, e: float) -> float:
+    """Evaluate S20.14 for a law, with the rounding of S20.15 and the values of S20.16."""
     rounded = [(x * (1 + 8 * UNIT), y, m * (1 + 8 * UNIT)) for x, y, m in kinds]
     g = [x - e * y + 8 * UNIT * (x + e * y) for x, y, _ in rounded]
     m = [mass for *_, mass in rounded]
+    if len(set(g)) > 130:
+        g, m = _fewer(g, m, e)
+    return mean_excess(g, m, [(n, 1.0)])
+
+
+def mean_excess(g: list[float], m: list[float], draws: list[tuple[int, float]]) -> float:
+    """Bound the mean over n of E[(G_1 + ... + G_n)_+]/n, each n with its share (S20.14, S20.15)."""
     top = max(g)
     if top <= 0:
         return 0.0
-    if len(set(g)) > 130:
-        g, m = _fewer(g, m, e)
-    g = [max(value, -n * top) for value in g]
+    most = draws[-1][0]
+    g = [max(value, -most * top) for value in g]
     every = range(len(g))
-    c = _middle(g, m, n)
+    c = _middle(g, m, draws[len(draws) // 2][0])
     more = math.fsum(m[k] * math.expm1(c * g[k]) for k in every)  # M(c) - 1
     tilted = [m[k] * math.exp(c * g[k]) / (1 + more) for k in every]
     mean = math.fsum(tilted[k] * g[k] for k in every)
     variance = max(0.0, math.fsum(tilted[k] * g[k] ** 2 for k in every) - mean**2)
     w = 0.005 / c
-    step = 2 * math.pi / (13 * math.sqrt(n * variance + 16 / 12 * w * w) + 8 / c)
+    step = 2 * math.pi / (13 * math.sqrt(most * variance + 16 / 12 * w * w) + 8 / c)
     unit = (32 + 2 * len(g)) * UNIT
     off = unit * math.fsum(tilted[k] * abs(g[k]) for k in every)
+    grown = math.fsum(m[k] * abs(math.expm1(c * g[k])) for k in every)
+    wholes = [
+        share
+        / n
+        * math.exp(min(700.0, n * math.log1p(more)))
+        * (1 + 1e-12 + unit * n * grown / (1 + more))
+        for n, share in draws
+    ]
     total = 0.0
     for j in range(math.ceil(4 / (step * w)) + 1):
         t = j * step
@@ -288,16 +397,14 @@ def mean_excess(kinds: Kinds, n: int, e: float) -> float:
         angle = math.atan2(less.imag, 1 + less.real)
         kernel = (cmath.sinh(z * w / 2) / (z * w / 2)) ** 16 / z**2
         r = off * abs(z)
-        term = (cmath.rect(math.exp(n * size), n * angle) * kernel).real
-        wrong = n * r * math.exp((n - 1) * math.log(math.exp(size) + r)) + 128 * UNIT
-        total += (2 if j else 1) * (term + wrong * abs(kernel))
+        for (n, _), whole in zip(draws, wholes, strict=True):
+            term = (cmath.rect(math.exp(n * size), n * angle) * kernel).real
+            wrong = n * r * math.exp((n - 1) * math.log(math.exp(size) + r)) + 128 * UNIT
+            total += (2 if j else 1) * whole * (term + wrong * abs(kernel))
     past = (2 * math.cosh(c * w / 2) / 4) ** 16 / (17 * math.pi * (4 / w))
-    grown = math.fsum(m[k] * abs(math.expm1(c * g[k])) for k in every)
-    rounding = 1e-12 + unit * n * grown / (1 + more)
-    whole = math.exp(min(700.0, n * math.log1p(more)))
-    bound = whole * (step / (2 * math.pi) * total + past) * (1 + rounding)
-    empty = max(0.0, 1 - math.fsum(m) - unit) ** n
-    return max(0.0, bound - empty * w * 0.462116 * (1 - 1e-6)) / n
+    none = max(0.0, 1 - math.fsum(m) - unit)
+    empty = math.fsum(share / n * none**n for n, share in draws) * w * 0.462116 * (1 - 1e-6)
+    return max(0.0, step / (2 * math.pi) * total + past * math.fsum(wholes) - empty)
 
 
 def _turned(x: float) -> complex:

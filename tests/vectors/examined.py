@@ -40,6 +40,7 @@ def _fields(parts: dict[str, BoundedResponse | GridResponse]) -> FieldwiseRespon
 
 
 _GRID = GridResponse(domain=_BOX, epsilon=2.0, cells=(3, 5))
+_FINE_GRID = GridResponse(domain=_BOX, epsilon=6.0, cells=(5, 5))
 _BINARY = GridResponse(domain=_LINE, epsilon=1.0, cells=(2,))
 _DISJOINT = MinkowskiResponse(domain=_BOX, epsilon=1.5, radius=0.25)
 _OVERLAPPING = BoundedResponse(domain=_BOX, epsilon=3.0, radius=0.75)
@@ -135,17 +136,31 @@ def _crowds() -> Iterator[Case]:
         ("hardly any crowd: the law of any mechanism is better", _OVERLAPPING, 2, 2.9375),
     ]
     for name, randomizer, crowd, epsilon in listed:
-        params = randomizer.params()
         bounds = bounding_laws(randomizer.law)
         ends = [delta_interval(law, size=crowd, epsilon=epsilon, decide=0.0) for law in bounds]
         low, high = min(low for low, _ in ends), min(high for _, high in ends)
-        fields = {"low": digits(low * (1 - 1e-11)), "high": digits(high * (1 + 1e-11))}
-        given = {"params": params, "crowd": crowd, "epsilon": epsilon}
-        yield case(name, "crowd", given, fields=fields)
+        given = {"crowd": crowd, "decoys": 0, "epsilon": epsilon}
+        yield _enclosed(name, {"params": randomizer.params(), **given}, low, high)
+    decoyed: list[tuple[str, Randomizer, int, int, float]] = [
+        ("decoys of two people", _GRID, 2, 1, 1.0),
+        ("two decoys of each of twelve", _FINE_GRID, 12, 2, 2.0),
+        ("decoys beside caps that overlap", _OVERLAPPING, 9, 1, 0.75),
+    ]
+    for name, randomizer, crowd, decoys, epsilon in decoyed:
+        params = randomizer.params()
+        exact = by_the_book.delta_of_all_outcomes(params, n=crowd, each=decoys, epsilon=epsilon)
+        given = {"crowd": crowd, "decoys": decoys, "epsilon": epsilon}
+        yield _enclosed(name, {"params": params, **given}, exact * (1 - 1e-9), exact * (1 + 1e-9))
+
+
+def _enclosed(name: str, given: dict[str, Any], low: float, high: float) -> Case:
+    fields = {"low": digits(low * (1 - 1e-11)), "high": digits(high * (1 + 1e-11))}
+    return case(name, "crowd", given, fields=fields)
 
 
 def _promises() -> Iterator[Case]:
-    crowd = {"minimum": 1000, "corrupted": 0, "exposed": 0, "delta": 1e-6, "trap_delta": 0.0}
+    crowd: dict[str, Any] = {"minimum": 1000, "corrupted": 0, "exposed": 0, "decoys": 0}
+    crowd |= {"delta": 1e-6, "trap_delta": 0.0}
     alone = crowd | {"minimum": 10, "corrupted": 4, "exposed": 5, "delta": 1e-12}
     changes: dict[str, tuple[Randomizer, dict[str, Any]]] = {
         "a grid": (_GRID, crowd),
@@ -155,6 +170,10 @@ def _promises() -> Iterator[Case]:
         "a coin": (CoinResponse(part=_GRID, rate=0.2), crowd),
         "fields": (_PLACE_AND_LABEL, crowd | {"minimum": 20_000}),
         "nobody is left to hide among: the local ε": (_GRID, alone),
+        "decoys": (_FINE_GRID, crowd | {"minimum": 532, "delta": 1e-5, "decoys": 2}),
+        "decoys, and reports that answers give away": (
+            *(_FINE_GRID, crowd | {"decoys": 1, "corrupted": 10, "exposed": 200}),
+        ),
     }
     for name, (randomizer, given) in changes.items():
         least = _least(randomizer, given)
@@ -165,21 +184,24 @@ def _promises() -> Iterator[Case]:
     stated = crowd | {"promise": _least(_GRID, crowd), "minimum": 900}
     fewer = {"params": _GRID.params(), **stated}
     yield case("a grid, with fewer people", "promise", fewer, expect="refused")
+    sphere = {"params": _EVERY["a sphere"].params(), **crowd, "decoys": 1, "promise": 3.0}
+    yield case("decoys beside a sphere", "promise", sphere, expect="misuse")
 
 
 def _least(randomizer: Randomizer, given: dict[str, Any]) -> float:
     """Find the least ε that the library can draft; the sum of S20.14 by the book confirms it."""
     delta = given["delta"] - given["trap_delta"]
-    counts = {"corrupted": given["corrupted"], "exposed": given["exposed"]}
+    names = ("corrupted", "exposed", "decoys")
+    counts = {name: given[name] for name in names}
     least = promised(randomizer.law, crowd=given["minimum"], delta=delta, **counts).epsilon
-    law = by_the_book.law_of(randomizer.params())
-    n = max(1, given["minimum"] - sum(counts.values()))
-    if n == 1:
-        return law.epsilon
+    crowd = by_the_book.Crowd(given["minimum"], **counts)
+    params = randomizer.params()
+    if crowd.size == 1:
+        return by_the_book.law_of(params).epsilon
     least = digits(least * (1 + 1e-11))
-    if not by_the_book.keeps(law, promise=least, n=n, delta=delta):
+    if not by_the_book.keeps(params, promise=least, crowd=crowd, delta=delta):
         raise ValueError(f"SPEC alone does not confirm {least} for {randomizer}")
-    if by_the_book.keeps(law, promise=0.97 * least, n=n, delta=delta):
+    if by_the_book.keeps(params, promise=0.97 * least, crowd=crowd, delta=delta):
         raise ValueError(f"SPEC alone confirms less than {least} for {randomizer}")
     return least
 

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from coatcheck import tasks
+from coatcheck.accounting.laws import Law, TwoLevel, WithDecoys
 from coatcheck.accounting.reference_bound import ROUNDING, examined, kinds, reference_delta
 from coatcheck.errors import Misuse, Refused
 from coatcheck.randomizers import Randomizer, from_params
@@ -27,8 +28,12 @@ def _exact(case: Case) -> Randomizer:
 
 def crowd(case: Case) -> Case:
     """Bound D of a crowd, as every client does."""
-    size, epsilon = case["input"]["crowd"], case["input"]["epsilon"]
-    return {"delta": reference_delta(_exact(case).law, size=size, epsilon=epsilon)}
+    given = case["input"]
+    stated: Law = _exact(case).law
+    if given["decoys"]:
+        assert isinstance(stated, TwoLevel)
+        stated = WithDecoys(law=stated, each=given["decoys"])
+    return {"delta": reference_delta(stated, size=given["crowd"], epsilon=given["epsilon"])}
 
 
 def promise(case: Case) -> Case:
@@ -41,6 +46,7 @@ def promise(case: Case) -> Case:
         delta=given["delta"] - given["trap_delta"],
         corrupted=given["corrupted"],
         exposed=given["exposed"],
+        decoys=given["decoys"],
     )
     if guarantee.epsilon > given["promise"] * (1 + ROUNDING):
         raise Refused("the crowd gives less than the promise")

@@ -41,7 +41,7 @@ export function examine(signed, { group, trusted, limit, now }) {
   if (of.decoys && !randomizer.decoy) throw new Refused(`${randomizer.name} has no decoys, but the terms ask for them: do not join`);
   checkExposure(round, number);
   const { promise } = of;
-  const law = randomizer.law();
+  const law = { ...randomizer.law(), decoys: of.decoys };
   const delta = promise.delta - round.terms.trap_delta; // the rest is the probability that traps fail to detect replacement
   const epsilon = examined(law, promise, { crowd: of.minimum, delta }); // no slack against the person's limit
   if (epsilon > limit.epsilon || promise.delta > limit.delta) {

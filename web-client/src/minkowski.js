@@ -59,5 +59,5 @@ function capLaw({ ball, reach, whole, heads, apart, epsilon }) {
   const deep = reach - apart;
   const core = deep >= 0 ? ratio(ball.counts(deep, reach)) : 0;
   const shared = Math.max(core, ball.lens(reach, apart));
-  return { epsilon, cap, apart: cap * (1 - shared), kernel: cap * core };
+  return { epsilon, cap, apart: cap * (1 - shared), kernel: cap * core, exact: ball.boxes };
 }

@@ -55,9 +55,11 @@ const kinds = {
     const law = c.randomizerOf(input.params).law();
     return { epsilon: law.epsilon, kinds: c.kindsOf(law) };
   },
-  crowd: ({ input }) => ({ delta: c.deltaAbove(c.randomizerOf(input.params).law(), input.crowd, input.epsilon) }),
-  promise({ input: { params, promise, minimum, delta, trap_delta, ...crowd } }) {
-    c.examined(c.randomizerOf(params).law(), { ...crowd, epsilon: promise }, { crowd: minimum, delta: delta - trap_delta });
+  crowd({ input: { params, decoys, crowd, epsilon } }) {
+    return { delta: c.deltaAbove({ ...c.randomizerOf(params).law(), decoys }, crowd, epsilon) };
+  },
+  promise({ input: { params, decoys, promise, minimum, delta, trap_delta, ...crowd } }) {
+    c.examined({ ...c.randomizerOf(params).law(), decoys }, { ...crowd, epsilon: promise }, { crowd: minimum, delta: delta - trap_delta });
     return {};
   },
   exposure({ input: { task, params, minimum, corrupted, shufflers } }) {
