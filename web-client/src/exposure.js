@@ -46,18 +46,19 @@ export function checkExposure(round, number) {
       `this client does not know whom the answers of task ${name} expose among these groups: join with the command line`,
     );
   }
-  const sizes = terms.groups.map((group) => group.minimum);
+  const sizes = terms.groups.map((group) => group.minimum * (1 + group.decoys)); // in reports
   const exposures = exposed(params, sizes);
   if (coins && exposures.flat().some(Boolean)) {
     throw new Refused(`task ${name} names people in its answers, so everybody must report, but a group has a participation coin: do not join`);
   }
   // A corrupted person can submit a report in place of every decoy and every trap.
   const sum = corrupted.reduce((total, count, g) => total + round.itemsEach(g) * count * exposures[g][number], 0);
-  const bound = Math.min(sizes[number] - corrupted[number], sum);
+  const { decoys } = terms.groups[number];
+  const bound = Math.min(sizes[number] - corrupted[number] * (1 + decoys), sum);
   const { name: group, promise } = terms.groups[number];
   if (bound > promise.exposed) {
     throw new Refused(
-      `answers can expose ${bound} members of ${group}, but the terms allow for ${promise.exposed}: they do`
+      `answers can expose ${bound} reports of ${group}, but the terms allow for ${promise.exposed}: they do`
       + " not keep their promise; do not join",
     );
   }
