@@ -164,7 +164,7 @@ def payloads(ticket: Ticket) -> dict[bytes, bytes]:
 
 
 def test_decoys_do_not_depend_on_the_value() -> None:
-    """With the same coins, people at two places hand in the same decoys, and often other reports."""
+    """With the same coins, people at two places hand in the same decoys."""
     others = 0
     for coins in range(10):
         near, far = (
