@@ -375,12 +375,7 @@ def _check(round_: Round) -> None:
         raise Malformed("`params` of the task must not have a `name`: the task has a field for it")
     if not terms.opens < terms.closes <= terms.expires:
         raise Malformed("the times of a round must be in order: `opens` < `closes` <= `expires`")
-    least = min(group.promise.delta for group in terms.groups)
-    if not (0 < terms.trap_delta < least if len(terms.shufflers) > 1 else not terms.trap_delta):
-        raise Malformed(
-            "`trap_delta` must be 0 with one shuffler, and with several above 0 and below the"
-            f" `delta` of every promise; got {terms.trap_delta:g}"
-        )
+    _check_cascade(terms)
     for group in terms.groups:
         if group.decoys and group.note_size:
             raise Malformed(
@@ -393,6 +388,23 @@ def _check(round_: Round) -> None:
             raise Malformed(
                 f"`corrupted` + `exposed` of group {group.name!r} must be below its `minimum`,"
                 f" {group.minimum}: nobody would be left to hide among"
+            )
+
+
+def _check_cascade(terms: Terms) -> None:
+    """Refuse traps that count wrongly too often, and shufflers whose traps count made-up people."""
+    least = min(group.promise.delta for group in terms.groups)
+    if not (0 < terms.trap_delta < least if len(terms.shufflers) > 1 else not terms.trap_delta):
+        raise Malformed(
+            "`trap_delta` must be 0 with one shuffler, and with several above 0 and below the"
+            f" `delta` of every promise; got {terms.trap_delta:g}"
+        )
+    for party in terms.shufflers[1:]:
+        # Made-up people could register there, and its traps would count them (S6.13).
+        if isinstance(party.admission, Anybody):
+            raise Malformed(
+                f"shuffler {party.name!r} counts people by their traps, so it must not admit"
+                " anybody: give it admission by `tokens` or `privacy-pass`"
             )
 
 
