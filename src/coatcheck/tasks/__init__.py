@@ -140,10 +140,11 @@ def exposure(
         raise Misuse(
             f"task {task.name} states the exposure of {len(exposed)} groups; there are {len(sizes)}"
         )
+    answers = [count * (shufflers + more) for count, more in zip(corrupted, extra, strict=True)]
     return tuple(
         min(
             (sizes[h] - corrupted[h]) * (1 + extra[h]),
-            sum((shufflers + extra[g]) * count * exposed[g][h] for g, count in enumerate(corrupted)),
+            sum(count * exposed[g][h] for g, count in enumerate(answers)),
         )
         for h in range(len(sizes))
     )
