@@ -15,7 +15,6 @@ from coatcheck.accounting.reference_bound import (
 )
 
 LAWS: list[Law] = [
-    grid(1.0, cells=2),
     grid(3.0, cells=16),
     minkowski(2.0, radius=0.25, dimension=2),
     bounded(3.0, radius=0.7, dimension=2),

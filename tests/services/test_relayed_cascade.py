@@ -25,7 +25,12 @@ def test_a_whole_cascade_goes_through_a_relay(tmp_path: Path) -> None:
             client = RelayedClient(relay, first=url, trusted=local.trusted)
             session = Session(url, path=path, trusted=local.trusted, peers=client)
             ticket = await session.join(
-                (0.25, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE
+                (0.25, 0.5),
+                group=group,
+                limit=LIMIT,
+                ledger=None,
+                token=local.take_tokens(),
+                patience=PATIENCE,
             )
             answer = await session.collect(patience=PATIENCE)
             await client.close()

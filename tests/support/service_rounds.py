@@ -77,7 +77,8 @@ class Crowd:
             trusted = self.cluster.trusted
             session = Session(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
             session.prepare(invitation, (0.25, 0.5), ledger=None)
-            await session.upload(invitation.round, patience=patience)
+            token = self.cluster.take_tokens()
+            await session.upload(invitation.round, token=token, patience=patience)
             self.acknowledged += 1
             return session
 

@@ -469,15 +469,16 @@ def named_by(task: str, params: dict[str, Any], sizes: list[int]) -> list[list[i
     raise Refused("S20.20: the task is not known")
 
 
-def exposed_by(
-    task: str, params: dict[str, Any], *, minimum: list[int], corrupted: list[int], shufflers: int
-) -> list[int]:
+def exposed_by(task: str, params: dict[str, Any], crowd: dict[str, Any]) -> list[int]:
     """S20.18, for each group."""
-    named = named_by(task, params, minimum)
+    minimum, corrupted, decoys = crowd["minimum"], crowd["corrupted"], crowd["decoys"]
+    groups = range(len(minimum))
+    named = named_by(task, params, [minimum[h] * (1 + decoys[h]) for h in groups])
+    answers = [(crowd["shufflers"] + decoys[g]) * corrupted[g] for g in groups]
     return [
         min(
-            minimum[h] - corrupted[h],
-            shufflers * sum(count * named[g][h] for g, count in enumerate(corrupted)),
+            (minimum[h] - corrupted[h]) * (1 + decoys[h]),
+            sum(answers[g] * named[g][h] for g in groups),
         )
-        for h in range(len(minimum))
+        for h in groups
     ]

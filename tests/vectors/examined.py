@@ -123,7 +123,6 @@ def _crowds() -> Iterator[Case]:
     narrow = BoundedResponse(domain=_BOX, epsilon=8.5, radius=0.6875)
     listed: list[tuple[str, Randomizer, int, float]] = [
         ("two people", _GRID, 2, 1.0),
-        ("five people, binary response", _BINARY, 5, 0.25),
         ("a hundred people", _GRID, 100, 0.75),
         ("a thousand people", _DISJOINT, 1000, 0.25),
         ("caps that overlap", _OVERLAPPING, 532, 1.0),
@@ -208,8 +207,8 @@ def _least(randomizer: Randomizer, given: dict[str, Any]) -> float:
 
 def exposure() -> list[Case]:
     """Say whom answers expose, and give tasks for which a client cannot tell."""
-    people = {"minimum": [400], "corrupted": [10], "shufflers": 1}
-    sides = {"minimum": [400, 300], "corrupted": [10, 4], "shufflers": 1}
+    people = {"minimum": [400], "corrupted": [10], "decoys": [0], "shufflers": 1}
+    sides = {"minimum": [400, 300], "corrupted": [10, 4], "decoys": [0, 0], "shufflers": 1}
     near: dict[str, Any] = {"radius": 0.25}
     listed: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("learning", {"dimension": 5}, people),
@@ -220,18 +219,19 @@ def exposure() -> list[Case]:
         ("neighbours", near, people),
         ("neighbours", near | {"limit": 5}, people | {"shufflers": 3}),
         ("neighbours", near | {"limit": 50}, people),
+        ("neighbours", near | {"limit": 5}, people | {"decoys": [2]}),
+        ("neighbours", near, people | {"minimum": [7], "corrupted": [1], "decoys": [1]}),
         ("similar", {}, people | {"minimum": [3], "corrupted": [1]}),
         ("least-cost-matching", {}, sides),
         ("least-cost-matching", {"capacity": [1, 3]}, sides),
         ("maximum-matching", {"radius": 0.25, "candidates": 5}, sides | {"shufflers": 2}),
+        ("maximum-matching", {"radius": 0.25, "candidates": 5}, sides | {"decoys": [1, 2]}),
     ]
     cases = []
     for task, params, crowd in listed:
-        minimum, corrupted, shufflers = crowd["minimum"], crowd["corrupted"], crowd["shufflers"]
-        exposed = by_the_book.exposed_by(
-            task, params, minimum=minimum, corrupted=corrupted, shufflers=shufflers
-        )
-        name = f"{task} with {params or 'its defaults'}, {shufflers} shufflers"
+        exposed = by_the_book.exposed_by(task, params, crowd)
+        name = f"{task} with {params or 'its defaults'}, {crowd['shufflers']} shufflers"
+        name += f" and decoys {crowd['decoys']}" if any(crowd["decoys"]) else ""
         given = {"task": task, "params": params, **crowd}
         cases.append(case(name, "exposure", given, fields={"exposed": exposed}))
     wrong = {

@@ -57,8 +57,13 @@ def exposure(case: Case) -> Case:
     """Say whom the answers to corrupted people expose."""
     given = case["input"]
     task = tasks.from_params({**given["params"], "name": given["task"]})
-    each = [given["shufflers"]] * len(given["minimum"])
-    exposed = tasks.exposure(task, sizes=given["minimum"], corrupted=given["corrupted"], each=each)
+    exposed = tasks.exposure(
+        task,
+        sizes=given["minimum"],
+        corrupted=given["corrupted"],
+        shufflers=given["shufflers"],
+        decoys=given["decoys"],
+    )
     return {"exposed": list(exposed)}
 
 

@@ -34,12 +34,13 @@ const TASKS = {
 };
 
 /**
- * Return how many honest members of each group the answers to corrupted people can expose. SPEC S20.18.
+ * Return how many reports of each group the answers to corrupted people can expose. SPEC S20.18.
  * @param {{ name: string, params?: any }} task
- * @param {{ sizes: number[], corrupted: number[], each: number[], coins?: boolean }} crowd `each`: the answers that a corrupted person of each group may get
+ * @param {{ minimum: number[], corrupted: number[], decoys: number[], shufflers: number, coins?: boolean }} crowd
  * @returns {number[]}
  */
-export function exposure({ name, params = {} }, { sizes, corrupted, each, coins = false }) {
+export function exposure({ name, params = {} }, { minimum, corrupted, decoys, shufflers, coins = false }) {
+  const sizes = minimum.map((people, g) => people * (1 + decoys[g])); // in reports
   const [groups, exposed] = Object.hasOwn(TASKS, name) ? TASKS[name] : [];
   if (groups !== sizes.length) {
     throw new Refused(
@@ -50,8 +51,9 @@ export function exposure({ name, params = {} }, { sizes, corrupted, each, coins 
   if (coins && exposures.flat().some(Boolean)) {
     throw new Refused(`task ${name} names people in its answers, so everybody must report, but a group has a participation coin: do not join`);
   }
-  const sum = (h) => corrupted.reduce((total, count, g) => total + each[g] * count * exposures[g][h], 0);
-  return sizes.map((size, h) => Math.min(size - corrupted[h], sum(h)));
+  // A corrupted person can submit a report in place of every decoy and every trap.
+  const sum = (h) => corrupted.reduce((total, count, g) => total + (shufflers + decoys[g]) * count * exposures[g][h], 0);
+  return sizes.map((size, h) => Math.min(size - corrupted[h] * (1 + decoys[h]), sum(h)));
 }
 
 /** Refuse terms whose answers can expose more people of a group than the terms state. */
@@ -60,14 +62,17 @@ export function checkExposure(round, number) {
   const corrupted = terms.groups.map((group) => group.promise.corrupted);
   const coins = terms.groups.some((group) => group.randomizer.name === "coin");
   if (!corrupted.some((count) => count > 0) && !coins) return; // only honest people read their answers
-  const sizes = terms.groups.map((group) => group.minimum);
-  // A corrupted person can submit a report in place of every decoy and every trap.
-  const each = sizes.map((_, group) => round.itemsEach(group));
-  const bound = exposure(terms.task, { sizes, corrupted, each, coins })[number];
+  const bound = exposure(terms.task, {
+    minimum: terms.groups.map((group) => group.minimum),
+    corrupted,
+    decoys: terms.groups.map((group) => group.decoys),
+    shufflers: terms.shufflers.length,
+    coins,
+  })[number];
   const { name, promise } = terms.groups[number];
   if (bound > promise.exposed) {
     throw new Refused(
-      `answers can expose ${bound} members of ${name}, but the terms allow for ${promise.exposed}: they do`
+      `answers can expose ${bound} reports of ${name}, but the terms allow for ${promise.exposed}: they do`
       + " not keep their promise; do not join",
     );
   }

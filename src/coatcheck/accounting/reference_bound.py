@@ -15,7 +15,7 @@ from typing import Final
 from coatcheck.accounting import hockey_stick
 from coatcheck.accounting.amplification import amplify, bounding_laws
 from coatcheck.accounting.guarantee import Guarantee
-from coatcheck.accounting.laws import Atoms, DecoyPair, Law, pair
+from coatcheck.accounting.laws import Atoms, DecoyPair, Law, blanket
 from coatcheck.accounting.numerics import bisect
 from coatcheck.errors import Misuse
 
@@ -28,14 +28,15 @@ Kinds = tuple[tuple[float, float, float], ...]
 
 def kinds(law: Law) -> tuple[Kinds, ...]:
     """List the kinds of reports (S20.1) of a law: one list per pair of values that may be worst."""
-    worst = pair(law)
+    worst = blanket(law)
     if isinstance(worst, DecoyPair):
         raise Misuse("a law with decoys has no kinds of reports")
-    return worst.pairs if isinstance(worst, Atoms) else (worst.kinds,)
+    pairs = worst.pairs if isinstance(worst, Atoms) else hockey_stick.atoms(worst).pairs
+    return tuple(tuple(kind for kind in pair if kind[2] > 0) for pair in pairs)
 
 
 def _bound(law: Law, *, size: int, epsilon: float) -> float:
-    worst = pair(law)
+    worst = blanket(law)
     if isinstance(worst, DecoyPair):
         return hockey_stick.upper_with_decoys(worst, size=size, epsilon=epsilon)
     atoms = Atoms(epsilon=worst.epsilon, pairs=kinds(law))

@@ -286,8 +286,13 @@ def _check_exposure(round_: Round, number: int) -> None:
         task = tasks.from_params({**work.params, "name": work.name})
         if coins:
             tasks.check_coin_allowed(task, sizes=sizes)
-        each = [round_.items_each(group) for group in range(len(groups))]
-        exposed = tasks.exposure(task, sizes=sizes, corrupted=corrupted, each=each)[number]
+        exposed = tasks.exposure(
+            task,
+            sizes=sizes,
+            corrupted=corrupted,
+            shufflers=len(round_.terms.shufflers),
+            decoys=[group.decoys for group in groups],
+        )[number]
     except UNTRUSTED_DATA_ERRORS as error:
         raise Refused(
             f"the client cannot compute whom the answers expose: {error}; do not join"
@@ -295,7 +300,7 @@ def _check_exposure(round_: Round, number: int) -> None:
     stated = groups[number].promise.exposed
     if exposed > stated:
         raise Refused(
-            f"answers can expose {exposed} members of {groups[number].name!r}, but the terms state"
+            f"answers can expose {exposed} reports of {groups[number].name!r}, but the terms state"
             f" {stated}: their promise does not hold; do not join"
         )
 

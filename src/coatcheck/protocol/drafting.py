@@ -107,7 +107,8 @@ def draft_groups(
         task,
         sizes=[plan.minimum for plan in plans],
         corrupted=[plan.corrupted for plan in plans],
-        each=[shufflers + plan.decoys for plan in plans],
+        shufflers=shufflers,
+        decoys=[plan.decoys for plan in plans],
     )
     sizes = least_sizes(task, [plan.randomizer for plan in plans], suite=suite)
     groups = []

@@ -62,8 +62,8 @@ const kinds = {
     c.examined({ ...c.randomizerOf(params).law(), decoys }, { ...crowd, epsilon: promise }, { crowd: minimum, delta: delta - trap_delta });
     return {};
   },
-  exposure({ input: { task, params, minimum, corrupted, shufflers } }) {
-    return { exposed: c.exposure({ name: task, params }, { sizes: minimum, corrupted, each: minimum.map(() => shufflers) }) };
+  exposure({ input: { task, params, minimum, corrupted, decoys, shufflers } }) {
+    return { exposed: c.exposure({ name: task, params }, { minimum, corrupted, decoys, shufflers }) };
   },
   mechanism: ({ input }) => {
     const r = c.randomizerOf(input.params);

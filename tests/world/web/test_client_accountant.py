@@ -14,10 +14,10 @@ from coatcheck.accounting.laws import (
     OwnCoin,
     Pair,
     TwoLevel,
+    blanket,
     bounded,
     grid,
     minkowski,
-    pair,
 )
 from coatcheck.accounting.reference_bound import promised
 from support.crowds import any_promise, sixty_digits
@@ -65,7 +65,7 @@ def test_no_bound_is_below_sixty_digits() -> None:
     ]
     asks = [{"law": spelled(law), "crowd": size, "epsilon": x} for law, size, x in cases]
     for (law, size, epsilon), bound in zip(cases, ask("deltas", asks=asks), strict=True):
-        distributions = pair(law)
+        distributions = blanket(law)
         assert isinstance(distributions, Pair)
         truth = sixty_digits(distributions, size, epsilon)
         assert bound >= truth, (law, size, epsilon)
