@@ -229,6 +229,36 @@ def _clear(apart: Floats, limit: int) -> npt.NDArray[np.bool_]:
     return np.asarray(np.isinf(beyond) | (beyond > last * (1 + _SLACK)) | (last == 0.0))
 
 
+WANTED = 5
+"""How many near people everybody wants to find: more make nobody better served."""
+
+
+def share_found(
+    lists: References,
+    places: Floats,
+    *,
+    radius: float,
+    owners: Positions | None = None,
+    wanted: int = WANTED,
+) -> float:
+    """Return the share of the near people, up to `wanted` for everybody, who are on the lists.
+
+    `owners` says whose place belongs to each report, -1 for decoys; by default all in order.
+    """
+    from scipy.spatial import cKDTree  # noqa: PLC0415 - SciPy is slow to load
+
+    owners = np.arange(len(lists)) if owners is None else owners
+    people, others = owners[lists.owners()], owners[lists.indices]
+    both = (people >= 0) & (others >= 0)
+    people, others = people[both], others[both]
+    near = np.hypot.reduce(places[people] - places[others], axis=1) <= radius
+    found = np.bincount(people[near], minlength=len(places))
+    tree = cKDTree(places)
+    there = tree.query_ball_point(places, radius, return_length=True) - 1
+    possible = int(np.minimum(there, wanted).sum())
+    return float(np.minimum(found, wanted).sum()) / possible if possible else 1.0
+
+
 def mutual_only(references: References) -> References:
     """Return only the references that are mutual."""
     owners, indices, n = references.owners(), references.indices, len(references)
