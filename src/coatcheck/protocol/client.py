@@ -20,7 +20,8 @@ from typing import Any, Protocol
 
 from coatcheck import entropy as sources
 from coatcheck import tasks
-from coatcheck.accounting.amplification import Guarantee, amplify
+from coatcheck.accounting.guarantee import Guarantee
+from coatcheck.accounting.reference_bound import ROUNDING, examined
 from coatcheck.entropy import Entropy
 from coatcheck.errors import UNTRUSTED_DATA_ERRORS, Malformed, Missing, Misuse, Refused
 from coatcheck.protocol.agreement import SignedTerms, Trust, TrustedTerms, accept
@@ -65,9 +66,8 @@ __all__ = [
     "write",
 ]
 
-_SLACK = 1e-9  # how far a computed ε may lie above the promise: rounding of the last digits
 _MOST_NUMBERS = 1024  # of a report: to compute the law of a wider one takes minutes
-_amplify = lru_cache(maxsize=64)(amplify)  # many clients on one machine compute the same promise
+_examined = lru_cache(maxsize=64)(examined)  # many clients on one machine compute the same promise
 
 
 class Budget(Protocol):
@@ -211,8 +211,9 @@ def examine(
     randomizer = _mechanism(own_group, simulated=simulated)
     _check_exposure(round_, number)
     try:
-        guarantee = _amplify(
+        guarantee = _examined(
             randomizer.law,
+            promise=promise.epsilon,
             crowd=own_group.minimum,
             delta=round_.crowd_delta(number),
             corrupted=promise.corrupted,
@@ -224,7 +225,7 @@ def examine(
             f"the mechanism of the terms gives no guarantee: {error}; do not join"
         ) from None
     guarantee = guarantee.with_traps(round_.terms.trap_delta, delta=promise.delta)
-    if guarantee.epsilon > promise.epsilon * (1 + _SLACK):
+    if guarantee.epsilon > promise.epsilon * (1 + ROUNDING):
         raise Refused(
             f"the terms promise ε = {promise.epsilon:g}, but a crowd of {own_group.minimum} gives"
             f" only ε = {guarantee.epsilon:.4g}: do not join"
