@@ -219,7 +219,7 @@ function checkConsistent(round) {
   }
   for (const { name, minimum, promise, decoys, note_size: note } of terms.groups) {
     if (decoys && note) throw new Refused(`group ${name} has \`decoys\`, so its \`note_size\` must be 0: do not join`);
-    if (promise.corrupted + promise.exposed >= minimum) {
+    if (promise.corrupted + Math.ceil(promise.exposed / Math.max(1, decoys)) >= minimum) {
       throw new Refused(`in group ${name}, \`corrupted\` plus \`exposed\` must be below \`minimum\`: do not join`);
     }
   }

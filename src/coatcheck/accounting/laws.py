@@ -273,6 +273,8 @@ def _shape(epsilon: float, *, radius: float, dimension: int, norm: float) -> Non
 
 # How far rounding may take the stated masses of a mechanism from fitting together.
 _SLACK: Final = 1e-3
+# How far below 0 the rounding of floats may take the mass of the rest (SPEC S20.3).
+_ROUNDED: Final = 1e-13
 # The most kinds of reports, and the most pairs of values, that are computed one by one.
 ATOMS: Final = 1500
 _PAIRS: Final = 2_000
@@ -481,6 +483,7 @@ def _parts(law: TwoLevel, p: float) -> tuple[float, float]:
     deep = max(0.0, cap - law.apart - kernel)
     deep = 0.0 if deep <= 1e-9 * cap else deep
     flat = blanket - 2 * law.apart - deep - kernel + p * kernel
+    flat = 0.0 if -_ROUNDED <= flat < 0 else flat
     if not (
         law.apart + law.kernel <= law.cap * (1 + 1e-9)
         and blanket >= -_SLACK

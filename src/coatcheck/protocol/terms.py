@@ -161,7 +161,7 @@ class Promise(Struct, frozen=True, forbid_unknown_fields=True):
         epsilon: the central ε at the group's minimum crowd.
         delta: the central δ.
         corrupted: members of the group that may help the server.
-        exposed: members whose anonymity the answers may cost.
+        exposed: reports whose anonymity the answers may cost: of members, or their decoys.
     """
 
     epsilon: Positive
@@ -382,7 +382,9 @@ def _check(round_: Round) -> None:
                 f"group {group.name!r} has `decoys`, so its `note_size` must be 0, not"
                 f" {group.note_size}: a note would show which reports are decoys"
             )
-        if group.promise.corrupted + group.promise.exposed >= group.minimum:
+        # An exposed report is a member's; with decoys, as many as a member has cost one member.
+        exposed = -(-group.promise.exposed // max(1, group.decoys))
+        if group.promise.corrupted + exposed >= group.minimum:
             raise Malformed(
                 f"`corrupted` + `exposed` of group {group.name!r} must be below its `minimum`,"
                 f" {group.minimum}: nobody would be left to hide among"
