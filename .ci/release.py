@@ -65,6 +65,7 @@ def replace(name: str, pattern: str, text: str) -> None:
 def set_version(version: str, day: str) -> None:
     """Write the version into every file that states it, and the day into the citation."""
     replace("pyproject.toml", r'^version = ".*"$', f'version = "{version}"')
+    replace("src/coatcheck/__init__.py", r'^__version__ = ".*"$', f'__version__ = "{version}"')
     replace("CITATION.cff", r"^version: .*$", f"version: {version}")
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     if "date-released:" in citation:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -10,6 +11,7 @@ import pytest
 
 from coatcheck.accounting.amplification import Guarantee, amplify, calibrate
 from coatcheck.accounting.composition import compose
+from coatcheck.accounting.guarantee import Disclosure
 from coatcheck.accounting.laws import AnyLdp, Channel, Fieldwise, OwnCoin, grid, minkowski
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Refused
@@ -70,6 +72,21 @@ def test_a_round_that_was_refused_costs_its_local_epsilon(tmp_path: Path) -> Non
         assert book.record_outcome("1", answered=answered) == total
     assert Ledger.open(tmp_path / "mine").spent == total
     assert book.rounds == ("0", "1", "2")
+
+
+def test_candidates_who_learn_an_answer_are_counted(tmp_path: Path) -> None:
+    """The ledger adds up what letters may tell, which no ε covers."""
+    book = Ledger.open(tmp_path / "mine", epsilon=3.0)
+    spent = book.spend(promise(), round_id="silent")
+    assert book.disclosures == 0
+    told = replace(promise(), letters=Disclosure(candidates=10, cells=69))
+    book.spend(told, round_id="letters")
+    book.spend(told, round_id="again")
+    assert book.disclosures == Ledger.open(tmp_path / "mine").disclosures == 20
+    assert "at most 20" in book._repr_html_()
+    book.record_outcome("letters")
+    assert book.disclosures == 20
+    assert book.spent > spent
 
 
 def test_a_first_round_that_was_refused_costs_just_its_local_epsilon(tmp_path: Path) -> None:
@@ -169,6 +186,8 @@ def test_an_entry_holds_the_rounds_data(tmp_path: Path) -> None:
         "rate": 0.5,
         "fields": [],
         "traps": 0.0,
+        "decoys": 0,
+        "disclosures": 0,
         "by_itself": False,
         "until": 7,
         "end": "",

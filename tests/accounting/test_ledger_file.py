@@ -160,6 +160,7 @@ ENTRY = {"round": "a", "digest": "", "kind": "any-ldp", "epsilon": 1.0, "crowd":
         {"entries": [{"round": "a", "digest": "", "kind": "any-ldp", "epsilon": 1.0, "crowd": 0}]},
         {"entries": [ENTRY | {"end": "lost"}]},
         {"entries": [ENTRY | {"by_itself": 1}]},
+        {"entries": [ENTRY | {"disclosures": -1}]},
         {"entries": [ENTRY | {"rate": 0.0}]},
         {"entries": [ENTRY | {"kind": "two-level", "cap": 0.9, "apart": 0.9}]},
     ],

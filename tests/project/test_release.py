@@ -69,7 +69,8 @@ def test_one_command_cuts_a_release(tree: Path) -> None:
     assert git(tree, "status", "--porcelain") == ""
     project = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == "7.8.9"
-    for name in ("CITATION.cff", "web-client/package.json", "web-client/package-lock.json"):
+    stated = ("CITATION.cff", "src/coatcheck/__init__.py", "web-client/package.json")
+    for name in (*stated, "web-client/package-lock.json"):
         assert "7.8.9" in (tree / name).read_text(encoding="utf-8")
     changelog = (tree / "CHANGELOG.md").read_text(encoding="utf-8")
     section = changelog.split("## 7.8.9 (", 1)[1].split("\n## ", 1)[0]

@@ -266,7 +266,7 @@ class Play:
                 groups[group] |= {content_id(item): item for item in items}
         else:
             for name, (group, body) in shuffler.state.held.items():
-                groups[group] |= items_of(name, body, round_)
+                groups[group] |= items_of(name, body, count=round_.items_each(group))
         return groups
 
     def order(self, secret: bytes) -> list[list[bytes]]:

@@ -133,10 +133,13 @@ export function checkEntry(entry, round, { group, head, place, path }) {
 
 /** Return how a heading contradicts itself, as a sentence; empty if it does not. */
 function flaw({ outcome, reason, signer, tallies, roots }, round) {
-  const short = tallies.some((tally, group) => remaining(tally) < round.terms.groups[group].minimum);
+  const short = tallies.some((tally, group) => {
+    const { minimum, decoys } = round.terms.groups[group];
+    return remaining(tally) < (1 + decoys) * minimum;
+  });
   if (!REASONS[outcome].includes(reason)) return "its outcome cannot have this reason";
   if (outcome !== ABANDONED && signer !== SERVER) return "a shuffler signed an outcome that only the server can sign";
-  if (outcome === ANSWERED && short) return "it answers a group with fewer reports than its minimum";
+  if (outcome === ANSWERED && short) return "it answers a group with fewer reports than its minimum crowd hands in";
   if (outcome === REFUSED && short !== (reason === 1)) return "its reason contradicts its counts";
   const counted = tallies.some(({ received, dropped }) => received || dropped.some(Boolean)) || roots.some(Boolean);
   return outcome === ABANDONED && counted ? "it has counts, but the round was abandoned" : "";

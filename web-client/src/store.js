@@ -31,6 +31,7 @@ export function storeOf(store) {
 }
 
 const LEDGER = "coatcheck/ledger";
+const GATEWAYS = "coatcheck/gateways";
 
 /** The pending change of each store's ledger: several sessions may join at once. @type {WeakMap<object, Promise<unknown>>} */
 const turns = new WeakMap();
@@ -100,6 +101,15 @@ export class PersonStore {
     const pending = (turns.get(this.#turn) ?? Promise.resolve()).then(alone, alone);
     turns.set(this.#turn, pending);
     await pending;
+  }
+
+  /** The gateways' key lists that this person has seen, shared by all rounds. @returns {import("./relay-client.js").SeenKeys} */
+  get seenKeys() {
+    const load = async () => {
+      const stored = await this.#store.get(GATEWAYS);
+      return stored ? parse(stored) : {};
+    };
+    return { load, save: async (host, list) => this.#store.set(GATEWAYS, JSON.stringify({ ...await load(), [host]: list })) };
   }
 
   /** Return the last checkpoint of the round's board, shared by all rounds of a person, and a function that stores the next one. */

@@ -25,13 +25,14 @@
  * @property {number[]} high
  * @property {(value: Value) => number[]} snap the lattice point of a value
  * @property {(point: number[], entropy: import("./entropy.js").Entropy) => number[]} respond a fresh report
+ * @property {(entropy: import("./entropy.js").Entropy) => number[]} [decoy] a report drawn uniformly from all
  * @property {() => Law} law
  * @property {(report: number[]) => Place} place where the server will put a report
  * @property {(point: number[], turn: number) => any[]} center
  */
 /** @typedef {Simple | null | Record<string, Simple | null>} Place */
-/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, few?: boolean }} TwoLevel `few`: caps hold at most half of the reports */
-/** @typedef {(TwoLevel | { epsilon: number, fields: TwoLevel[] }) & { rate?: number }} Law */
+/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, exact?: boolean }} TwoLevel `exact`: nothing is rounded but floats */
+/** @typedef {(TwoLevel | { epsilon: number, fields: TwoLevel[] }) & { rate?: number, decoys?: number }} Law `decoys`: how many each person sends beside the report */
 /**
  * @typedef {object} Invitation terms that keep their promise, for one group
  * @property {Round} round
@@ -56,6 +57,7 @@
  * @property {number} written
  * @property {[Uint8Array, number][]} seen
  * @property {any} [settling]
+ * @property {{ written: number, seen: [Uint8Array, number][], settling?: any }[]} decoys the letters of each decoy
  */
 /**
  * @typedef {object} Partner a person whom an answer names

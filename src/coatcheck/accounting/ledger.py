@@ -22,7 +22,7 @@ from typing import Literal, Self
 import msgspec
 
 from coatcheck.accounting.guarantee import Guarantee, html_table, rounded_up
-from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel, pair
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel, WithDecoys, pair
 from coatcheck.accounting.numerics import check_delta
 from coatcheck.accounting.privacy_filter import Budget, Charge, HiddenReport
 from coatcheck.durable_files import replace_file
@@ -32,7 +32,8 @@ from coatcheck.errors import Misuse, Refused, Unavailable
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One round: the law of its report, the people to hide among, and the digest of the report.
 
-    `by_itself` is fixed when the round is entered; `end` is empty until the outcome is recorded.
+    `disclosures` counts the candidates who may learn an answer by letter. `by_itself` is fixed
+    when the round is entered; `end` is empty until the outcome is recorded.
     """
 
     round: str
@@ -46,6 +47,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate: float = 1.0
     fields: tuple[TwoLevel, ...] = ()
     traps: float = 0.0
+    decoys: int = 0
+    disclosures: int = 0
     by_itself: bool = True
     until: int = 0
     end: Literal["", "answered", "broken"] = ""
@@ -61,9 +64,16 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def law(self) -> Law:
         """The law of the report, for the accountant."""
-        law: AnyLdp | TwoLevel | Fieldwise = AnyLdp(epsilon=self.epsilon)
+        law: Law = AnyLdp(epsilon=self.epsilon)
         if self.kind == "two-level":
-            law = TwoLevel(epsilon=self.epsilon, cap=self.cap, apart=self.apart, kernel=self.kernel)
+            two = TwoLevel(
+                epsilon=self.epsilon,
+                cap=self.cap,
+                apart=self.apart,
+                kernel=self.kernel,
+                reached=self.decoys > 0,
+            )
+            law = WithDecoys(law=two, each=self.decoys) if self.decoys else two
         if self.kind == "fieldwise":
             law = Fieldwise(laws=self.fields)
         return law if self.rate == 1 else OwnCoin(law=law, rate=self.rate)
@@ -133,6 +143,8 @@ def entry_of(guarantee: Guarantee, round_id: str, digest: bytes, *, until: int) 
     law, rate = guarantee.law, 1.0
     if isinstance(law, OwnCoin):
         rate, law = law.rate, law.law
+    if isinstance(law, WithDecoys):
+        law = law.law
     pair(guarantee.law)  # rejects what is not a law
     # The file cannot hold a table of probabilities: enter the law of any mechanism of that ε.
     exact = law if guarantee.method == "mechanism" else None
@@ -150,6 +162,8 @@ def entry_of(guarantee: Guarantee, round_id: str, digest: bytes, *, until: int) 
         rate=rate,
         fields=fields,
         traps=guarantee.traps,
+        decoys=guarantee.decoys if plain else 0,
+        disclosures=guarantee.letters.candidates if guarantee.letters else 0,
         until=until,
     )
 
@@ -170,7 +184,7 @@ def read_file(path: Path) -> LedgerFile:
         ) from error
     if not (0 < content.epsilon < math.inf and 0 < content.delta < 1):
         raise Refused(f"{path} has no valid limit (ε, δ); restore it from a backup")
-    if any(entry.crowd < 1 for entry in content.entries):
+    if any(entry.crowd < 1 or entry.disclosures < 0 for entry in content.entries):
         raise Refused(f"{path} has a round without people; restore it from a backup")
     return content
 
@@ -260,6 +274,7 @@ class Ledger:
             ("spent", f"ε = {rounded_up(self.spent)}"),
             ("overdue", ", ".join(self.overdue) or "nothing"),
             ("one more round may cost", f"ε = {self.left:.3g}"),
+            ("candidates told by letter", f"at most {self.disclosures:,}"),
             ("rounds", ", ".join(self.rounds[-10:]) or "none yet"),
         ]
         return html_table("what your rounds cost together", (), rows)
@@ -297,6 +312,14 @@ class Ledger:
         The outcomes decide: it falls back to `spent` once all of them are known and good.
         """
         return self._file.worst(self._clock())
+
+    @property
+    def disclosures(self) -> int:
+        """How many candidates may have learned an answer by letter, over all rounds.
+
+        ε does not cover these answers; `Guarantee.letters` says what one of them tells.
+        """
+        return sum(entry.disclosures for entry in self._file.entries)
 
     @property
     def left(self) -> float:

@@ -348,6 +348,8 @@ class Server:
             )
         if any(isinstance(randomizer, CoinResponse) for randomizer in self.randomizers):
             tasks.check_coin_allowed(self.task, sizes=[group.minimum for group in groups])
+        if any(group.decoys for group in groups):
+            tasks.check_decoys_allowed(self.task, sizes=[group.minimum for group in groups])
         sizes = least_sizes(self.task, self.randomizers, suite=self.round.suite)
         for group, (payload, answer) in zip(groups, sizes, strict=True):
             if group.payload_size != payload:

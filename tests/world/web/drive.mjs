@@ -42,13 +42,28 @@ const kinds = {
       entry_sizes: sizes.map((group) => round.entrySize(group)), letter_size: round.letterSize(),
     };
   },
-  async keys({ input, suite }) {
-    const keys = await c.keyPairs(c.suiteNamed(suite), c.unhex(input));
+  async keys({ input, suite, decoy }) {
+    const own = c.unhex(input);
+    const keys = await c.keyPairs(c.suiteNamed(suite), decoy ? c.decoySeed(own, decoy) : own);
     return { contact: c.hex(keys.contact), address: c.hex(keys.address) };
   },
   contact: ({ input, suite }) => ({ address: c.hex(c.contactOf(c.suiteNamed(suite), c.unhex(input)).address) }),
   binding({ input: { purpose, digest, group, hop, upload } }) {
     return { info: c.hex(c.binding(purpose.toLowerCase(), { digest: c.unhex(digest), group, hop, upload: c.unhex(upload) })) };
+  },
+  law({ input }) {
+    const law = c.randomizerOf(input.params).law();
+    return { epsilon: law.epsilon, kinds: c.kindsOf(law) };
+  },
+  crowd({ input: { params, decoys, crowd, epsilon } }) {
+    return { delta: c.deltaAbove({ ...c.randomizerOf(params).law(), decoys }, crowd, epsilon) };
+  },
+  promise({ input: { params, decoys, promise, minimum, delta, trap_delta, ...crowd } }) {
+    c.examined({ ...c.randomizerOf(params).law(), decoys }, { ...crowd, epsilon: promise }, { crowd: minimum, delta: delta - trap_delta });
+    return {};
+  },
+  exposure({ input: { task, params, minimum, corrupted, decoys, shufflers } }) {
+    return { exposed: c.exposure({ name: task, params }, { minimum, corrupted, decoys, shufflers }) };
   },
   mechanism: ({ input }) => {
     const r = c.randomizerOf(input.params);
@@ -232,8 +247,12 @@ const verbs = {
     return c.writeTicket(c.addRegistrationReceipt(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
   },
   async collect({ ticket, bulletin, ...terms }) {
-    const answer = await c.collect(c.readTicket(ticket), c.unhex(bulletin), invite(terms).round);
-    return { values: answer.values, partners: answer.partners.map(({ contact }) => c.hex(contact)), places: answer.partners.map(({ place }) => place ?? null) };
+    const { round } = invite(terms);
+    const [stored, raw] = [c.readTicket(ticket), c.unhex(bulletin)];
+    const answer = await c.collect(stored, raw, round);
+    const named = ({ partners }) => partners.map(({ contact }) => c.hex(contact));
+    const decoys = (await c.decoyAnswers(stored, raw, round)).map((shown) => shown && named(shown));
+    return { values: answer.values, partners: named(answer), decoys, places: answer.partners.map(({ place }) => place ?? null) };
   },
   async write({ ticket, body, to, ...terms }) {
     const { posting, ticket: after } = await c.write(c.readTicket(ticket), c.utf8(body), c.unhex(to), invite(terms).round);
