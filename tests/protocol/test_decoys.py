@@ -146,10 +146,12 @@ def test_a_decoys_letters_are_stored_in_its_own_place() -> None:
     """Counters of one address do not move those of another."""
     ticket = TWO_DECOYS.join(0)
     first, second = ticket.decoy_tickets()
-    changed = ticket.with_decoy(1, msgspec.structs.replace(second, written=7))
+    changed = ticket.with_letters(msgspec.structs.replace(second, written=7), decoy=1)
     assert [decoy.written for decoy in changed.decoy_tickets()] == [0, 7]
     assert changed.decoy_tickets()[0] == first
     assert (changed.written, changed.addresses) == (0, ticket.addresses)
+    later = changed.with_letters(msgspec.structs.replace(ticket, written=3))
+    assert (later.written, [decoy.written for decoy in later.decoys]) == (3, [0, 7])
 
 
 # -- the round
