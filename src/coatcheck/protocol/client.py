@@ -340,7 +340,7 @@ def wrap(reports: Sequence[bytes], round_: Round, *, group: int, entropy: Entrop
         seal_layers(trap, round_, group=group, upload_id=upload_id, last=hop)
         for hop, trap in zip(later, traps, strict=True)
     ]
-    body = b"".join(_shuffled(items, entropy))
+    body = b"".join(entropy.shuffled(items))
     registrations = tuple(
         Registration(
             hop, group, round_.digest, commitment(trap, digest=round_.digest, group=group, hop=hop)
@@ -361,14 +361,6 @@ def seal_layers(
         bound = binding(Purpose.LAYER, digest=digest, group=group, hop=hop, upload=upload)
         text = seal(text, to=to, bound=bound)
     return text
-
-
-def _shuffled(items: Sequence[bytes], entropy: Entropy) -> list[bytes]:
-    """Return items in a uniformly random order."""
-    rest, shuffled = list(items), []
-    while len(rest) > 1:
-        shuffled.append(rest.pop(entropy.integer(len(rest))))
-    return shuffled + rest
 
 
 # -- collecting
