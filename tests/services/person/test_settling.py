@@ -211,7 +211,7 @@ def test_sessions_share_the_requests_of_one_letter_source() -> None:
 
 
 def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
-    """`take-part --settle` prints the partner and their words; without `--words` it sends nothing."""
+    """`take-part --settle` prints the partner and their words; it sends nothing but `--words`."""
     url = local.open_round(drafted("command"), closes=1, expires=3600)
     ledger, ticket = tmp_path / "ledger", tmp_path / "ticket-3"
     Ledger.open(ledger, epsilon=20.0, delta=1e-2)
