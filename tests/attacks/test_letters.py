@@ -17,6 +17,8 @@ from coatcheck.protocol.settling.blinded_sets import (
     exclusive_or,
     hash_to_point,
     read_point,
+    slot_of,
+    write_cell,
 )
 from coatcheck.protocol.settling.exchange import (
     _KEY_LABEL,
@@ -48,14 +50,13 @@ class Cheat:
         """Write a table for any cells with different slots, with a value of its choice for each."""
         own = self.inner._set
         own._cells = cells
-        own._slots = [self._slot(cell) for cell in cells]
+        own._places = [
+            (VALUE_SIZE * slot_of(cell, self.rings.width), write_cell(cell)) for cell in cells
+        ]
         own.__dict__.pop("_multiples", None)
-        chosen = [values(cell) for cell in cells]
+        chosen = [int.from_bytes(values(cell), "big") for cell in cells]
         filler = bytes(self.rings.table_size)
         return own.reply(victim.question, chosen, asker=VICTIM, answerer=CHEAT, filler=filler)
-
-    def _slot(self, cell: Cell) -> int:
-        return cell[0] % self.rings.width * self.rings.width + cell[1] % self.rings.width
 
     def share(self, password: bytes) -> bytes:
         """Write the share for a password."""

@@ -21,6 +21,7 @@ DIGEST, ASKER, ANSWERER = bytes(32), b"a" * 16, b"b" * 16
 DISC = [(7 + a, b - 2) for a in range(-2, 3) for b in range(-2, 3) if a * a + b * b <= 5]
 WIDTH = 5
 VALUES = [bytes((n,)) * VALUE_SIZE for n in range(len(DISC))]
+NUMBERS = [int.from_bytes(value, "big") for value in VALUES]
 FILLER = np.random.default_rng(1).bytes(table_size(WIDTH, 2))
 
 
@@ -36,7 +37,7 @@ def disc(secret: bytes = b"set") -> BlindedSet:
 
 def reply_to(one: BlindedSet, point: bytes, *, filler: bytes = FILLER) -> bytes:
     """Answer the asker's question."""
-    return one.reply(point, VALUES, asker=ASKER, answerer=ANSWERER, filler=filler)
+    return one.reply(point, NUMBERS, asker=ASKER, answerer=ANSWERER, filler=filler)
 
 
 def read(question: Question, table: bytes, one: BlindedSet, asker: bytes = ASKER) -> bytes:
@@ -142,13 +143,13 @@ def test_bytes_that_are_no_point_are_refused() -> None:
 def test_sets_of_any_number_of_axes(axes: int) -> None:
     """A line and a cube work as the plane does."""
     cells = [(n,) * axes for n in (-1, 0, 1)]
-    values = VALUES[:3]
+    values = NUMBERS[:3]
     one = BlindedSet(b"set", cells, digest=DIGEST, width=3)
     question, filler = asked((1,) * axes), bytes(table_size(3, axes))
     table = one.reply(question.point, values, asker=ASKER, answerer=ANSWERER, filler=filler)
     assert len(table) == table_size(3, axes)
     read = question.read(table, point=one.point, asker=ASKER, answerer=ANSWERER, width=3)
-    assert read == values[2]
+    assert read == VALUES[2]
 
 
 def test_cells_that_share_a_slot_are_refused() -> None:

@@ -12,7 +12,7 @@ nothing. Whoever could read two cells of one reply could solve Diffie-Hellman on
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import count
+from itertools import accumulate, count
 from typing import Final, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -144,6 +144,22 @@ def _certain(sums: Sequence[Point | None]) -> list[Point]:
     return [one for one in sums if one is not None]
 
 
+def _sum_xs(one: Point, others: Sequence[Point]) -> list[int]:
+    """Return the x of the sum of a point with each of others; -1 for one with the same x."""
+    x0, y0 = one
+    gaps = [(x - x0) % _PRIME or 1 for x, _ in others]
+    products = list(accumulate(gaps, lambda a, b: a * b % _PRIME))
+    inverse = pow(products[-1], -1, _PRIME)
+    xs = [-1] * len(others)
+    for at in range(len(others) - 1, -1, -1):
+        x, y = others[at]
+        slope = (y - y0) * (inverse * products[at - 1] if at else inverse) % _PRIME
+        inverse = inverse * gaps[at] % _PRIME
+        if x != x0:
+            xs[at] = (slope * slope - x0 - x) % _PRIME
+    return xs
+
+
 def write_cell(cell: Sequence[int]) -> bytes:
     """Write a cell: one signed 32-bit number per axis."""
     return b"".join(number.to_bytes(4, "big", signed=True) for number in cell)
@@ -181,14 +197,10 @@ def table_size(width: int, axes: int) -> int:
     return size
 
 
-def _mask(context: bytes, cell: Sequence[int], x: bytes) -> bytes:
-    """Return the mask of a cell's value, for one asker, one answerer and their points."""
-    return hashlib.sha256(_MASK_LABEL + context + write_cell(cell) + x).digest()[:VALUE_SIZE]
-
-
 def exclusive_or(one: bytes, other: bytes) -> bytes:
     """Return the exclusive or of two values."""
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+    mixed = int.from_bytes(one, "big") ^ int.from_bytes(other, "big")
+    return mixed.to_bytes(VALUE_SIZE, "big")
 
 
 class Question:
@@ -212,7 +224,8 @@ class Question:
         """
         at = VALUE_SIZE * slot_of(self._cell, width)
         context = self._digest + asker + answerer + self.point + point
-        mask = _mask(context, self._cell, self._factor.x_of(read_point(point)))
+        text = write_cell(self._cell) + self._factor.x_of(read_point(point))
+        mask = hashlib.sha256(_MASK_LABEL + context + text).digest()[:VALUE_SIZE]
         return exclusive_or(table[at : at + VALUE_SIZE], mask)
 
 
@@ -229,8 +242,11 @@ class BlindedSet:
         self, secret: bytes, cells: Sequence[Sequence[int]], *, digest: bytes, width: int
     ) -> None:
         self._digest, self._cells = digest, cells
-        self._slots = [slot_of(cell, width) for cell in cells]
-        if len(set(self._slots)) != len(cells):
+        slots = [slot_of(cell, width) for cell in cells]
+        self._places = [
+            (VALUE_SIZE * slot, write_cell(cell)) for slot, cell in zip(slots, cells, strict=True)
+        ]
+        if len(set(slots)) != len(cells):
             raise Misuse(f"cells of a set must differ modulo {width}")
         self._factor = Factor(secret)
         self.point = self._factor.point.encoded()
@@ -249,24 +265,24 @@ class BlindedSet:
     def reply(
         self,
         point: bytes,
-        values: Sequence[bytes],
+        values: Sequence[int],
         *,
         asker: bytes,
         answerer: bytes,
         filler: bytes,
     ) -> bytes:
-        """Answer a question with the values of the cells, 3 bytes each, in the cells' order.
+        """Answer a question with the values of the cells, numbers of 3 bytes, in the cells' order.
 
         `filler` is a table of random bytes: they stay in the slots of no cell, and in that of a
         cell that was asked for with the factor 0, as such a question has no answer.
         """
         context = self._digest + asker + answerer + point + self.point
-        table = bytearray(filler)
-        asked = self._factor.times(read_point(point))
-        rests = _add([(asked, multiple) for multiple in self._multiples])
-        for cell, slot, value, rest in zip(self._cells, self._slots, values, rests, strict=True):
-            if rest is not None:
-                mask = _mask(context, cell, rest.x.to_bytes(32, "big"))
-                at = VALUE_SIZE * slot
-                table[at : at + VALUE_SIZE] = exclusive_or(value, mask)
+        table, start = bytearray(filler), hashlib.sha256(_MASK_LABEL + context)
+        xs = _sum_xs(self._factor.times(read_point(point)), self._multiples)
+        for (at, cell), value, x in zip(self._places, values, xs, strict=True):
+            if x >= 0:
+                digest = start.copy()
+                digest.update(cell + x.to_bytes(32, "big"))
+                mask = int.from_bytes(digest.digest()[:VALUE_SIZE], "big")
+                table[at : at + VALUE_SIZE] = (value ^ mask).to_bytes(VALUE_SIZE, "big")
         return bytes(table)

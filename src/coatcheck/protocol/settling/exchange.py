@@ -91,6 +91,7 @@ class Exchange:
             width=rings.width,
         )
         self.points = Points(self._question.point, self._set.point)
+        self._shares: dict[tuple[bytes, bytes | None], bytes] = {}
         self._keys: dict[tuple[bytes, bytes, bytes], bytes] = {}
 
     def _token(self, name: bytes) -> bytes:
@@ -101,9 +102,10 @@ class Exchange:
         filler = _random(prf(self._secret, b"table", name), self.rings.table_size)
         if points is None:
             return filler
+        token = int.from_bytes(self._token(name), "big")
         return self._set.reply(
             points.question,
-            [_in_ring(self._token(name), ring) for ring in self.rings.around.values()],
+            [token ^ ring for ring in self.rings.around.values()],
             asker=name,
             answerer=self._address,
             filler=filler,
@@ -121,12 +123,14 @@ class Exchange:
 
     def share(self, name: bytes, value: bytes | None) -> bytes:
         """Return the share of the key of the two; one for no password if there is no value."""
-        password = self._digest + self._in_order(name, self._address, name)
-        if value is None:
-            password += prf(self._secret, b"password", name)
-        else:
-            password += exclusive_or(self._token(name), value)
-        return _EVEN + self._factor(name).x_of(hash_to_point(password))
+        if (name, value) not in self._shares:
+            if value is None:
+                password = prf(self._secret, b"password", name)
+            else:
+                password = exclusive_or(self._token(name), value)
+            text = self._digest + self._in_order(name, self._address, name) + password
+            self._shares[name, value] = _EVEN + self._factor(name).x_of(hash_to_point(text))
+        return self._shares[name, value]
 
     def key(self, name: bytes, value: bytes, share: bytes) -> bytes:
         """Return the key of the two; the candidate has the same one if the passwords agree."""
@@ -169,10 +173,6 @@ class Opened(NamedTuple):
 
     ring: int
     content: bytes
-
-
-def _in_ring(token: bytes, ring: int) -> bytes:
-    return exclusive_or(token, ring.to_bytes(VALUE_SIZE, "big"))
 
 
 def _cipher(key: bytes, sender: bytes) -> ChaCha20Poly1305:

@@ -160,6 +160,7 @@ def pair_tag(key: bytes, turn: int, sender: bytes) -> bytes:
     return prf(key, b"tag", bytes((turn,)) + sender)[:TAG_SIZE]
 
 
+_ONCE: Final = (Kind.TABLE, Kind.SHARE, Kind.WORDS)
 _SILENCES: Final = 2  # missing letters in a row after which a candidate is gone (S15.11)
 
 
@@ -207,7 +208,12 @@ class Settling:
         self._exchange = Exchange(
             secret, progress.cell, address=address, digest=digest, rings=rings
         )
-        self._table_size = rings.table_size
+        sizes = {
+            Kind.TABLE: rings.table_size,
+            Kind.SHARE: POINT_SIZE,
+            Kind.WORDS: box_size(_LENGTH + self._room),
+        }
+        self._sizes = [sizes.get(step.kind, box_size(1)) for step in steps]
         self._turn_of = {name: turn for turn, names in enumerate(self.lists) for name in names}
         self._pairs = steps[3].kind is Kind.SHOW
 
@@ -359,29 +365,17 @@ class Settling:
         if step.kind in TALK and step.turn != self._turn_of[sender]:
             return "step"
         content = body[HEAD_SIZE:]
-        if len(content) != self._content_size(step.kind):
+        if len(content) != self._sizes[body[1]]:
             return "size"
         return "point" if step.kind is Kind.SHARE and not is_share(content) else ""
-
-    def _content_size(self, kind: Kind) -> int:
-        sizes = {
-            Kind.TABLE: self._table_size,
-            Kind.SHARE: POINT_SIZE,
-            Kind.WORDS: box_size(_LENGTH + self._room),
-        }
-        return sizes.get(kind, box_size(1))
 
     def _stale(self, sender: bytes, body: bytes) -> str:
         """Say why a candidate's letter does not count after earlier ones; empty if it does."""
         index, who, progress = body[1], sender.hex(), self.progress
         step, last = self.steps[index], self._word(sender)
-        first_of = {
-            Kind.TABLE: progress.values,
-            Kind.SHARE: progress.shares,
-            Kind.WORDS: progress.words,
-        }.get(step.kind)
-        if first_of is not None:
-            if who in first_of:
+        if step.kind not in TALK:
+            once = progress.values, progress.shares, progress.words
+            if who in once[_ONCE.index(step.kind)]:
                 return "repeated"
             # The share is written already, or there is no point to read the table with.
             late = progress.step > index + 1 or who not in progress.points
