@@ -17,7 +17,7 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /source/
 FROM python:3.12-slim
 # The process is not root and cannot write to the image.
 RUN useradd --system --uid 10001 --home-dir /nonexistent coatcheck \
- && install -d -o coatcheck -m 0700 /keys /keys/own /keys/public /keys/rounds /blobs /data /witnessed
+ && install -d -o coatcheck -m 0700 /keys /keys/own /keys/public /keys/rounds /blobs /data /lists /witnessed
 COPY --from=build /opt/coatcheck /opt/coatcheck
 ENV PATH=/opt/coatcheck/bin:$PATH PYTHONDONTWRITEBYTECODE=1 NUMBA_CACHE_DIR=/tmp
 USER coatcheck

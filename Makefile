@@ -7,7 +7,7 @@ JOBS   ?= 2
 # Tests wait for processes more than they compute: twice as many at a time as most machines have cores.
 TESTERS ?= 4
 
-.PHONY: demo page pictures setup docs test world lint audit sbom lock bench slow soak mutants study study-quick wheel clean
+.PHONY: demo page pictures setup docs test world lint audit sbom lock bench slow soak mutants study study-quick wheel artifacts release clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.user: pyproject.toml
@@ -52,7 +52,7 @@ test world lint docs slow study-quick: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev  ## unit and service tests: Python is all they need
 	$(PYTEST) -n $(TESTERS) -m 'not world and not slow' $(NOT_HERE)
 
-world: $(VENV)/.dev  ## tests with PostgreSQL, Chromium, Node, Ray and S3; without one, its tests are skipped
+world: $(VENV)/.dev  ## tests with PostgreSQL, Chromium, Node, Ray, S3 and Spin; without one, its tests are skipped
 	$(PYTEST) -n $(TESTERS) -m 'world and not slow' --ignore=tests/project --ignore=tests/manual
 	$(PYTEST) -n $(JOBS) bench/tests
 
@@ -91,6 +91,12 @@ bench: $(VENV)/.dev  ## ratios against peers, in one run; `make world` runs the 
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+artifacts: $(VENV)/.dev  ## wheel, source distribution, bill of materials and checksums of this commit, in dist
+	$(BIN)/python .ci/release.py --artifacts
+
+release: $(VENV)/.dev  ## cut a release, `make release VERSION=X.Y.Z`: version, changelog, artifacts, commit, tag
+	$(BIN)/python .ci/release.py $(or $(VERSION),--help)
 
 clean:
 	rm -rf $(VENV) coatcheck dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -47,7 +47,7 @@ def main() -> int:
     passed = True
     for lock in sys.argv[1:]:
         lines, lock_passed = report(lock, query(lock))
-        print("\n".join(lines))  # noqa: T201 - the result
+        print("\n".join(lines))
         passed = passed and lock_passed
     return 0 if passed else 1
 

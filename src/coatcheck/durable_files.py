@@ -35,6 +35,31 @@ def replace_file(path: Path, raw: bytes, *, mode: int) -> None:
     sync_folder(path.parent)
 
 
+def create_file(path: Path, raw: bytes, *, mode: int) -> bool:
+    """Write a new file whole; return False and change nothing if another process was first."""
+    fresh = path.with_name(f".{path.name}.new.{os.getpid()}.{threading.get_ident()}")
+    replace_file(fresh, raw, mode=mode)
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        return False
+    finally:
+        fresh.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return True
+
+
+def erase_file(path: Path) -> None:
+    """Overwrite and remove a file that has secrets; its name is gone when this returns."""
+    # In place: on most disks this overwrites the old bytes before their block is free.
+    with path.open("r+b") as stream:
+        stream.write(bytes(path.stat().st_size))
+        stream.flush()
+        os.fsync(stream.fileno())
+    path.unlink()
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Flush a folder to disk, so that new names are there and removed ones are gone."""
     handle = os.open(folder, os.O_RDONLY)

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,12 +144,12 @@ def test_delta_rises_with_the_local_budget(
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(any_law(), st.integers(1, 10**6), st.floats(-14, -1))
 def test_closer_laws_promise_more(law: Law, crowd: int, log_delta: float) -> None:
-    """Always mechanism ≤ generic ≤ clones-2021 ≤ local, whatever the law, the crowd and δ."""
+    """Always mechanism ≤ generic ≤ clones-2021 ≤ local, up to rounding close to the local ε."""
     if isinstance(law, Clones) or (isinstance(law, OwnCoin) and isinstance(law.law, Clones)):
         return
     find = partial(amplify, law, crowd=crowd, delta=10**log_delta)
     found = [find(method=name).epsilon for name in ("mechanism", "generic", "clones-2021")]
-    assert found == sorted(found)
+    assert all(close <= far * (1 + 2e-6) for close, far in pairwise(found))
     assert found[-1] <= law.epsilon
 
 

@@ -1,6 +1,7 @@
 """The charge of a round in the ledger, for every outcome and crash of the person's program.
 
-The charge is at least what happened at every moment, and exactly that once the end is known.
+What is spent never falls, and is exactly what happened once the end is known; while the outcome is
+overdue, the local ε is set aside.
 """
 
 import tempfile
@@ -25,14 +26,14 @@ DUE = outcome_due(SMALL.round)
 SEEN = Counter[str]()
 
 
-def paid(missing: int | None) -> float:
-    """Return what a ledger with one round shows, with this many people of its crowd missing."""
+def paid(*, answered: bool) -> float:
+    """Return what a ledger with one round shows that ended this way."""
     book = Ledger.open(Path(tempfile.mkdtemp()) / "ledger", epsilon=9.0, delta=1e-2)
     book.spend(SMALL.invitations[0].guarantee, round_id="r")
-    return book.record_outcome("r", missing=missing)
+    return book.record_outcome("r", answered=answered)
 
 
-PROMISE, LOCAL = paid(0), paid(None)
+PROMISE, LOCAL = paid(answered=True), paid(answered=False)
 
 
 class Person(RuleBasedStateMachine):
@@ -48,6 +49,7 @@ class Person(RuleBasedStateMachine):
         Ledger.open(self.folder / "ledger", epsilon=9.0, delta=1e-2)
         self.file = TicketFile(self.folder / "ticket")
         self.stored = self.entered = self.told = False
+        self.before = 0.0
 
     def ledger(self) -> Ledger:
         """Open the file again, as a restarted program does."""
@@ -90,17 +92,20 @@ class Person(RuleBasedStateMachine):
     @invariant()
     def the_charge_is_what_happened(self) -> None:
         """Check the charge: zero before the entry, then the promise, then that of the outcome."""
-        spent = self.ledger().spent
+        spent, worst = self.ledger().spent, self.ledger().worst
+        assert spent >= self.before
+        self.before = spent
         if not self.entered:
-            assert spent == 0
+            assert worst == spent == 0
         elif self.told:
             SEEN["known"] += 1
-            assert spent == pytest.approx(PROMISE if self.end == "answered" else LOCAL)
+            assert worst == spent == pytest.approx(PROMISE if self.end == "answered" else LOCAL)
         elif self.now >= DUE:
             SEEN["unknown"] += 1
-            assert spent == pytest.approx(LOCAL)
-        else:
             assert spent == pytest.approx(PROMISE)
+            assert worst == pytest.approx(LOCAL)
+        else:
+            assert worst == spent == pytest.approx(PROMISE)
 
 
 class Dying:
@@ -126,17 +131,19 @@ def test_the_ledger_charges_what_happened_for_every_outcome(end: str) -> None:
     assert set(SEEN) == {"known", "unknown"}
 
 
-def test_an_answer_that_comes_late_takes_the_worst_back_but_a_refusal_stays() -> None:
-    """Missing knowledge is temporary; the charge of a signed outcome is final."""
+def test_an_answer_that_comes_late_frees_what_was_set_aside_but_a_refusal_stays() -> None:
+    """Missing knowledge only sets ε aside; the charge of a signed outcome is final."""
     folder, now = Path(tempfile.mkdtemp()), float(DUE)
     for kind, after in (("answered", PROMISE), ("abandoned by the server", LOCAL)):
         book = Ledger.open(folder / kind[:4], epsilon=9.0, delta=1e-2, clock=lambda: now)
         mine = SMALL.invitations[0].join((0.5, 0.5), ledger=book, entropy=SMALL.entropy)
-        assert book.spent == pytest.approx(LOCAL)
+        assert [book.spent, book.worst] == pytest.approx([PROMISE, LOCAL])
+        assert book.overdue == (SMALL.round.name,)
         for _ in range(2):
             with pytest.raises(Refused):
                 client.collect(mine, shown(kind), ledger=book)
-            assert book.spent == pytest.approx(after)
+            assert book.worst == book.spent == pytest.approx(after)
+            assert not book.overdue
     with pytest.raises(Refused):
         client.collect(mine, shown("answered"), ledger=book)
     assert book.spent == pytest.approx(LOCAL)

@@ -5,11 +5,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from coatcheck.accounting.amplification import amplify, delta_curve
+from coatcheck.accounting.guarantee import Disclosure
 from coatcheck.accounting.laws import grid
 from coatcheck.cli import main
 from coatcheck.cli.output import hint_caveat
@@ -90,6 +92,70 @@ def test_a_crowd_of_a_thousand_can_be_worth_nothing() -> None:
     assert named * hit * (p - math.exp(claim.epsilon)) >= 0.341
     # The guarantee that carries this ε says so itself, wherever it is read.
     assert "only the local ε = 4 is proven for certain" in str(claim)
+
+
+def informed(
+    channel: Array, mine: int, *, questions: tuple[tuple[int, ...], ...]
+) -> Counter[tuple[tuple[int, ...], tuple[bool, ...]]]:
+    """Return the chances of what a server sees that works with corrupted candidates.
+
+    It sees the reports of three people by cell, and then asks person 0, candidate by candidate, if
+    the true cell is one of three. The first question depends on the reports, each next one also on
+    the answers before.
+    """
+    chances: Counter[tuple[tuple[int, ...], tuple[bool, ...]]] = Counter()
+    for (counts, _), chance in views(channel, (mine, 0, 0), exposed=0).items():
+        answers: list[bool] = []
+        for asked in questions:
+            center = asked[(counts.index(max(counts)) + sum(answers)) % len(asked)]
+            answers.append(abs(mine - center) <= 1)
+        chances[counts, tuple(answers)] += chance
+    return chances
+
+
+@pytest.mark.parametrize("questions", [((1, 4),), ((1, 4, 2), (0, 3)), ((0, 2, 4), (1, 3), (4, 0))])
+def test_answers_by_letter_are_beside_the_promise(questions: tuple[tuple[int, ...], ...]) -> None:
+    """No ε covers an answer to a candidate; with equal answers the promise of the round holds.
+
+    With every answer the chance to guess the cell doubles at most.
+    """
+    epsilon, central = 1.0, 0.7
+    caps, cells = grid_caps(6)
+    channel = two_level(caps, cells, epsilon)
+    (delta,) = delta_curve(grid(epsilon, cells=cells), epsilons=[central], crowd=3)
+    seen = [informed(channel, mine, questions=questions) for mine in range(cells)]
+    told_apart = 0
+    for one, two in itertools.permutations(seen, 2):
+        told_apart += any(not two[view] for view in one)
+        both = [view for view in one if two[view]]
+        assert sum(max(0.0, one[view] - math.exp(central) * two[view]) for view in both) <= delta
+        assert all(one[view] <= math.exp(epsilon) * two[view] * (1 + 1e-12) for view in both)
+    assert told_apart > 0
+    every = set().union(*seen)
+    guessed = sum(max(chances[view] for chances in seen) for view in every) / cells
+    alone = [views(channel, (mine, 0, 0), exposed=0) for mine in range(cells)]
+    before = sum(max(chances[view] for chances in alone) for view in set().union(*alone)) / cells
+    assert before < guessed <= before * 2 ** len(questions)
+
+
+def test_a_promise_with_letters_says_what_it_does_not_cover() -> None:
+    """Sentence and JSON tell how many candidates learn what, and which ε is left."""
+    law = grid(3.0, cells=9)
+    plain = amplify(law, crowd=5000, delta=1e-6)
+    assert plain.disclosure == ""
+    assert "Letters" not in str(plain)
+    letters = Disclosure(candidates=10, cells=69)
+    guarantee = replace(plain, letters=letters)
+    assert str(guarantee).endswith(guarantee.disclosure)
+    assert guarantee.disclosure.startswith("Letters: if you settle, each of at most 10 candidates")
+    assert "whether your cell is one of 69 cells" in guarantee.disclosure
+    assert "local ε = 3 against candidates" in guarantee.disclosure
+    assert letters.bits == 10
+    rings = Disclosure(candidates=20, cells=81, rings=4, chooses=True)
+    assert "in which of 4 rings your cell is, or in none" in str(rings)
+    assert "how you choose" in str(rings)
+    assert rings.bits == pytest.approx(20 * math.log2(5))
+    assert "candidates who learn an answer" in guarantee._repr_html_()
 
 
 def test_a_promise_with_exposed_people_says_what_it_assumes() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -10,6 +11,7 @@ import pytest
 
 from coatcheck.accounting.amplification import Guarantee, amplify, calibrate
 from coatcheck.accounting.composition import compose
+from coatcheck.accounting.guarantee import Disclosure
 from coatcheck.accounting.laws import AnyLdp, Channel, Fieldwise, OwnCoin, grid, minkowski
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Refused
@@ -59,32 +61,41 @@ def test_what_is_left_fits(tmp_path: Path) -> None:
 
 
 def test_a_round_that_was_refused_costs_its_local_epsilon(tmp_path: Path) -> None:
-    """Recorded once or twice, it counts by itself beside the others, and never less later."""
+    """Recorded once or twice, it costs its local ε besides, and never less later."""
     book = Ledger.open(tmp_path / "mine", epsilon=9.0)
     for number in range(3):
-        book.spend(promise(), round_id=str(number))
-    before = book.spent
-    two = Ledger.open(tmp_path / "two", epsilon=9.0)
-    for number in range(2):
-        two.spend(promise(), round_id=str(number))
+        before = book.spend(promise(), round_id=str(number))
+    assert book.record_outcome("0", answered=True) == before
     total = book.record_outcome("1")
-    assert total == pytest.approx(two.spent + 3.0)
-    assert total > before
-    for missing in (None, 5, 0):
-        assert book.record_outcome("1", missing=missing) == total
+    assert total == pytest.approx(before + 3.0)
+    for answered in (False, True):
+        assert book.record_outcome("1", answered=answered) == total
     assert Ledger.open(tmp_path / "mine").spent == total
     assert book.rounds == ("0", "1", "2")
 
 
-def test_a_round_with_too_few_people_is_charged_for_them(tmp_path: Path) -> None:
-    """It costs as much as with that many fewer people, and never less than before."""
+def test_candidates_who_learn_an_answer_are_counted(tmp_path: Path) -> None:
+    """The ledger adds up what letters may tell, which no ε covers."""
     book = Ledger.open(tmp_path / "mine", epsilon=3.0)
-    book.spend(promise(), round_id="r")
-    told = book.spent
-    assert book.record_outcome("r", missing=0) == told
-    assert book.record_outcome("r", missing=1500) == pytest.approx(first(promise(crowd=500)))
-    assert book.record_outcome("r", missing=3) == book.spent > told
-    assert book.record_outcome("r", missing=1999) == 3.0
+    spent = book.spend(promise(), round_id="silent")
+    assert book.disclosures == 0
+    told = replace(promise(), letters=Disclosure(candidates=10, cells=69))
+    book.spend(told, round_id="letters")
+    book.spend(told, round_id="again")
+    assert book.disclosures == Ledger.open(tmp_path / "mine").disclosures == 20
+    assert "at most 20" in book._repr_html_()
+    book.record_outcome("letters")
+    assert book.disclosures == 20
+    assert book.spent > spent
+
+
+def test_a_first_round_that_was_refused_costs_just_its_local_epsilon(tmp_path: Path) -> None:
+    """The plain sum is the least then; an answer that comes before changes nothing."""
+    book = Ledger.open(tmp_path / "mine", epsilon=3.0)
+    cost = book.spend(promise(), round_id="r")
+    assert cost == pytest.approx(first(promise()))
+    assert book.record_outcome("r", answered=True) == cost
+    assert book.record_outcome("r") == 3.0
 
 
 def test_settling_may_pass_the_limit_and_then_nothing_more_is_taken(tmp_path: Path) -> None:
@@ -95,15 +106,6 @@ def test_settling_may_pass_the_limit_and_then_nothing_more_is_taken(tmp_path: Pa
     assert book.left == 0.0
     with pytest.raises(Refused, match="above the limit"):
         book.spend(promise(epsilon=0.1), round_id="s")
-
-
-def test_linked_rounds_miss_people_too(tmp_path: Path) -> None:
-    """The missing people may be the very ones who reuse their keys."""
-    book = Ledger.open(tmp_path / "mine", epsilon=8.0)
-    for number in range(2):
-        book.spend(promise(epsilon=1.0), round_id=str(number), key=b"k", together=1000)
-    total = book.record_outcome("0", missing=600)
-    assert total == pytest.approx(first(amplify(AnyLdp(epsilon=2.0), crowd=400, delta=1e-6)))
 
 
 def test_a_round_that_promises_the_limit_fits(tmp_path: Path) -> None:
@@ -146,22 +148,6 @@ def test_the_same_report_again_is_free(tmp_path: Path) -> None:
         book.spend(promise(), round_id="r")
 
 
-def test_reused_keys_count_as_one_large_report(tmp_path: Path) -> None:
-    """Two rounds under one key cost 2ε among those who are linked alike, here nobody else."""
-    book = Ledger.open(tmp_path / "mine", epsilon=8.0, delta=1e-6)
-    small = promise(epsilon=1.0)
-    book.spend(small, round_id="a", key=b"k")
-    apart = Ledger.open(tmp_path / "apart", epsilon=8.0, delta=1e-6)
-    apart.spend(small, round_id="a", key=b"k")
-    linked = book.spend(small, round_id="b", key=b"k")
-    assert linked == pytest.approx(2.0, abs=0.02)
-    assert apart.spend(small, round_id="b", key=b"l") < 0.5
-    crowd = Ledger.open(tmp_path / "crowd", epsilon=8.0, delta=1e-6)
-    crowd.spend(small, round_id="a", key=b"k", together=1500)
-    whole = crowd.spend(small, round_id="b", key=b"k", together=1500)
-    assert whole == pytest.approx(first(amplify(AnyLdp(epsilon=2.0), crowd=1500, delta=1e-6)))
-
-
 def test_own_coins_and_methods_are_kept(tmp_path: Path) -> None:
     """Silence is entered with its rate, and a guarantee of the generic method as such."""
     coin = OwnCoin(law=AnyLdp(epsilon=3.0), rate=0.25)
@@ -180,12 +166,12 @@ def entries(path: Path) -> list[dict[str, object]]:
 
 
 def test_an_entry_holds_the_rounds_data(tmp_path: Path) -> None:
-    """Law, rate, hidden people, digest and key are entered as given and read back equal."""
+    """Law, rate, hidden people and digest are entered as given and read back equal."""
     law = minkowski(3.0, radius=1.5, dimension=2, norm=2)
     coin = OwnCoin(law=law, rate=0.5)
     guarantee = amplify(coin, crowd=2000, corrupted=10, exposed=20, lost=30, delta=1e-6)
     Ledger.open(tmp_path / "mine", epsilon=4.0).spend(
-        guarantee, round_id="r", digest=b"\x01", key=b"\x02", together=7
+        guarantee, round_id="r", digest=b"\x01", until=7
     )
     (entry,) = entries(tmp_path / "mine")
     assert entry == {
@@ -198,15 +184,15 @@ def test_an_entry_holds_the_rounds_data(tmp_path: Path) -> None:
         "apart": law.apart,
         "kernel": law.kernel,
         "rate": 0.5,
-        "key": "02",
-        "together": 7,
         "fields": [],
-        "missing": 0,
-        "until": 0,
-        "settled": False,
         "traps": 0.0,
+        "decoys": 0,
+        "disclosures": 0,
+        "by_itself": False,
+        "until": 7,
+        "end": "",
     }
-    again = Ledger.open(tmp_path / "mine")
+    again = Ledger.open(tmp_path / "mine", clock=lambda: 0.0)
     assert (
         guarantee.epsilon * (1 - 1e-9) <= again.spent == pytest.approx(first(guarantee), rel=1e-9)
     )
@@ -237,32 +223,6 @@ def test_fields_are_charged_by_their_own_law(tmp_path: Path) -> None:
     again = Ledger.open(tmp_path / "mine").spent
     assert guarantee.epsilon * (1 - 1e-9) <= again <= 1.02 * first(guarantee)
     assert again < 0.3 * amplify(AnyLdp(epsilon=4.0), crowd=10_000, delta=1e-6).epsilon
-
-
-def test_the_least_crowd_of_linked_rounds_counts(tmp_path: Path) -> None:
-    """A larger crowd or more linked people in one of the rounds do not hide more."""
-    small = [promise(epsilon=1.0, crowd=crowd) for crowd in (900, 2000)]
-    totals = []
-    for name, people in (("both", (1500, 1500)), ("first", (900, 1500)), ("few", (1500, 40))):
-        book = Ledger.open(tmp_path / name, epsilon=8.0)
-        for number, (told, together) in enumerate(zip(small, people, strict=True)):
-            total = book.spend(told, round_id=str(number), key=b"k", together=together)
-        totals.append(total)
-    known = [first(amplify(AnyLdp(epsilon=2.0), crowd=n, delta=1e-6)) for n in (900, 900, 40)]
-    assert totals == [pytest.approx(one) for one in known]
-
-
-def test_a_linked_report_beyond_the_range_costs_its_sum(tmp_path: Path) -> None:
-    """Budgets that add up to more than any crowd hides are added plainly, without an error."""
-    book = Ledger.open(tmp_path / "mine", epsilon=200.0)
-    for number in range(3):
-        total = book.spend(
-            amplify(AnyLdp(epsilon=30.0), crowd=50, delta=1e-6),
-            round_id=str(number),
-            key=b"k",
-            together=50,
-        )
-    assert total == 90.0
 
 
 def test_the_limit_itself_is_within_the_limit(tmp_path: Path) -> None:

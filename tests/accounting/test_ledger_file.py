@@ -158,8 +158,9 @@ ENTRY = {"round": "a", "digest": "", "kind": "any-ldp", "epsilon": 1.0, "crowd":
         {"entries": [{"round": "a"}]},
         {"entries": [{"round": "a", "digest": "", "kind": "any-ldp", "epsilon": -1.0, "crowd": 5}]},
         {"entries": [{"round": "a", "digest": "", "kind": "any-ldp", "epsilon": 1.0, "crowd": 0}]},
-        {"entries": [ENTRY | {"together": 0}]},
-        {"entries": [ENTRY | {"missing": -1}]},
+        {"entries": [ENTRY | {"end": "lost"}]},
+        {"entries": [ENTRY | {"by_itself": 1}]},
+        {"entries": [ENTRY | {"disclosures": -1}]},
         {"entries": [ENTRY | {"rate": 0.0}]},
         {"entries": [ENTRY | {"kind": "two-level", "cap": 0.9, "apart": 0.9}]},
     ],
@@ -174,12 +175,12 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: dict[str, object]) ->
 
 
 def test_omitted_fields_of_an_entry_have_safe_defaults(tmp_path: Path) -> None:
-    """No other person reuses keys, no one is missing, and all report."""
+    """A round counts by itself, with its local ε, and everybody reports."""
     spent = []
-    for name, more in (("short", {}), ("long", {"together": 1, "missing": 0, "rate": 1.0})):
+    for name, more in (("short", {}), ("long", {"by_itself": True, "end": "", "rate": 1.0})):
         path = tmp_path / name
-        Ledger.open(path, epsilon=9.0)
-        entries = [ENTRY | {"round": one, "key": "aa", "crowd": 5000} | more for one in "ab"]
+        Ledger.open(path, epsilon=2.5)
+        entries = [ENTRY | {"round": one, "crowd": 2} | more for one in "ab"]
         path.write_text(json.dumps(json.loads(path.read_text()) | {"entries": entries}))
         spent.append(Ledger.open(path).spent)
     assert spent[0] == spent[1] == 2.0
@@ -202,7 +203,18 @@ def test_mistakes_are_errors(tmp_path: Path) -> None:
         book.spend(promise(), round_id="")
     with pytest.raises(Misuse, match="not in"):
         book.record_outcome("unknown")
-    with pytest.raises(Misuse, match="whole number"):
-        book.record_outcome("unknown", missing=-1)
-    with pytest.raises(Misuse, match="yourself"):
-        book.spend(promise(), round_id="r", together=0)
+
+
+def test_an_old_copy_of_the_file_is_refused(tmp_path: Path) -> None:
+    """A program that has seen a round does not go on with a file that lost it."""
+    path = tmp_path / "mine"
+    book = Ledger.open(path, epsilon=3.0)
+    old = path.read_bytes()
+    book.spend(promise(), round_id="a")
+    spent = book.spent
+    path.write_bytes(old)
+    with pytest.raises(Refused, match="no longer has round a"):
+        book.spend(promise(), round_id="b")
+    with pytest.raises(Refused, match="no longer has round a"):
+        book.record_outcome("a")
+    assert book.spent == spent

@@ -14,7 +14,7 @@ from coatcheck.accounting.amplification import amplify, delta_curve
 from coatcheck.accounting.composition import losses
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, bounded, grid, minkowski
 from coatcheck.accounting.ledger import Ledger
-from coatcheck.accounting.privacy_filter import Budget, HiddenReport, _needed
+from coatcheck.accounting.privacy_filter import Budget, Charge, HiddenReport, _needed
 from coatcheck.errors import Refused
 
 # Rounds without a crowd, in tenths of a budget and the chance to report: losses are whole tenths.
@@ -77,6 +77,70 @@ def test_nobody_beats_the_odometer_by_stopping(
     assert best_stop(fixed, law, crowd) > 2 * delta
 
 
+def spent_with(budget: Budget, report: HiddenReport, *, kept: int, charged: int) -> float:
+    """Return what a ledger reads after equal rounds, some of which are charged."""
+    charges: list[Charge] = []
+    for _ in range(kept + charged):
+        charges.append(budget.charge(report, after=charges))
+    return budget.spent([one._replace(broken=at < charged) for at, one in enumerate(charges)])
+
+
+def best_end(budget: Budget, law: AnyLdp, crowd: int, *, charging: bool) -> float:
+    """Give the largest δ of a server that ends rounds badly, and stops, by what it has seen.
+
+    Full search over all outcomes, for as many equal rounds as fit by their promises. With
+    `charging` each round may show its report alone, and then has to be charged; a round that kept
+    its promise may be charged, too, once its loss is known.
+    """
+    report, rounds = HiddenReport(law, crowd), 0
+    while spent_with(budget, report, kept=rounds + 1, charged=0) <= budget.epsilon:
+        rounds += 1
+    readings = {
+        (kept, charged): spent_with(budget, report, kept=kept, charged=charged)
+        for kept in range(rounds + 1)
+        for charged in range(rounds + 1 - kept)
+    }
+    reach = amplify(law, crowd=crowd, delta=1e-10).epsilon
+    step = law.epsilon / math.ceil(12 * law.epsilon / reach)
+    one, alone = losses(law, crowd=crowd, step=step, reach=reach), round(law.epsilon / step)
+    side, up = one.mass.size // 2, 1 / (1 + math.exp(-law.epsilon))
+    first = -10 * side - rounds * alone
+    loss = step * np.arange(first, math.ceil((max(readings.values()) + 1) / step))
+
+    def moved(values: np.ndarray, by: int) -> np.ndarray:
+        wide = np.concatenate([np.full(abs(by), values[0]), values, np.ones(abs(by))])
+        return wide[abs(by) + by :][: values.size]
+
+    best: dict[tuple[int, int], np.ndarray] = {}
+    for kept, charged in sorted(readings, key=sum, reverse=True):
+        value = -np.expm1(np.minimum(0.0, readings[kept, charged] - loss))
+        if kept + charged < rounds:
+            keep = best[kept + 1, charged]
+            charge = best[kept, charged + 1] if charging else np.zeros(loss.size)
+            good = sum(
+                chance * np.maximum(moved(keep, at - side), moved(charge, at - side))
+                for at, chance in enumerate(one.mass)
+            )
+            bad = up * moved(charge, alone) + (1 - up) * moved(charge, -alone)
+            value = np.maximum(value, np.maximum(good + one.infinite, bad))
+        best[kept, charged] = value
+    return float(best[0, 0][-first])
+
+
+@pytest.mark.parametrize(
+    ("limit", "local", "crowd"), [((2.0, 0.01), 2.0, 300), ((1.0, 0.05), 1.0, 150)]
+)
+def test_a_server_gains_nothing_by_ending_rounds_badly(
+    limit: tuple[float, float], local: float, crowd: int
+) -> None:
+    """Nor by showing a report alone, if that is charged: the bound is that of honest rounds."""
+    budget, law = Budget(epsilon=limit[0], delta=limit[1]), AnyLdp(epsilon=local)
+    honest = best_end(budget, law, crowd, charging=False)
+    ended = best_end(budget, law, crowd, charging=True)
+    assert 0.7 * budget.delta < honest <= ended <= budget.delta
+    assert ended <= honest * (1 + 1e-6)
+
+
 def worst_server(budget: Budget) -> tuple[float, float]:
     """Return the largest δ that any server reaches which picks from the menu after each outcome.
 
@@ -87,7 +151,10 @@ def worst_server(budget: Budget) -> tuple[float, float]:
 
     @cache
     def spent(taken: tuple[int, ...]) -> float:
-        return budget.spent([HiddenReport(laws[one], 1) for one in taken])
+        charges: list[Charge] = []
+        for one in taken:
+            charges.append(budget.charge(HiddenReport(laws[one], 1), after=charges))
+        return budget.spent(charges)
 
     @cache
     def gain(loss: int, taken: tuple[int, ...], *, read: bool) -> float:

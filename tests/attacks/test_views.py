@@ -4,22 +4,35 @@ The model of docs/explanation/simulation.md: the shipped roles run rounds of two
 people with ideal seals, all orders of the honest shuffler and all reports are enumerated, and the
 views of a coalition are compared as collections. So "the same" means: with exactly the same
 chances. Where THREATS says that a coalition learns whose report is whose, the model must find the
-difference.
+difference. Each mistake at the end of this file is one that a programmer could make, and the model
+must find it, too.
 """
 
 import itertools
+import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
 
+import numpy as np
 import pytest
 
-from coatcheck.protocol.shuffler import Peeler, Shuffler
+from coatcheck.entropy import Entropy
+from coatcheck.protocol import client
+from coatcheck.protocol import shuffler as shuffler_file
+from coatcheck.protocol.shuffler import RANK_SIZE, Peeler, Shuffler, Sifted
+from coatcheck.protocol.wire.uploads import ID_SIZE, Tally, content_id
+from coatcheck.randomizers import GridResponse
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.neighbours import Neighbours
-from support.views import CELLS, READER, Stage, Step, View
+from support import views
+from support.ideal_seals import IdealSeals, coin
+from support.views import CELLS, PLACES, READER, Stage, Step, View, swapped
 
 NEAR = Neighbours(radius=1.0, limit=1)
+REPORTS = {"ada": 0, "ben": 2, "cem": 1}
 PAIR, THREE = {"ada": 0, "ben": 0}, {"ada": 0, "ben": 0, "cem": 0}
 FOUR = {"ada": 0, "ben": 0, "cyd": 1, "dee": 1}
 RIDES = LeastCostMatching(groups=("riders", "drivers"))
@@ -50,14 +63,14 @@ def whole(stage: Stage) -> list[Step]:
     return [*joined(stage, list(stage.people)), *mixed(stage), *collected]
 
 
+def of(stage: Stage) -> dict[str, int]:
+    """Return the reports of the people of a stage."""
+    return {person: REPORTS[person] for person in stage.people}
+
+
 def others(stage: Stage) -> set[str]:
     """Return everybody but the people and the honest shuffler."""
     return EVERYBODY | {f"shuffler {hop}" for hop in range(stage.hops) if hop != stage.honest}
-
-
-def swapped(reports: dict[str, int]) -> dict[str, int]:
-    """Let Ada and Ben swap their reports."""
-    return {**reports, "ada": reports["ben"], "ben": reports["ada"]}
 
 
 # -- every coalition without an honest way to link
@@ -94,33 +107,15 @@ def test_messages_may_come_in_any_order(honest: int) -> None:
         if all(order.index(("register", p, "1")) < order.index(("upload", p)) for p in PAIR)
     ]
     assert len(orders) == 6
-    pair = coupled(stage)
+    pair = stage.coupled(of(stage), [*orders[0], *mixed(stage)])
     for order in orders:
         steps = [*order, *mixed(stage)]
         assert_same(stage, steps, only=pair)
 
 
-def coupled(stage: Stage) -> list[bytes]:
-    """Return two secrets: what one shows before the swap, the other shows after it."""
-    steps, coalition = [*joined(stage, list(PAIR)), *mixed(stage)], others(stage)
-    reports = {"ada": 0, "ben": 2}
-    play = stage.play(stage.held(reports)).taken(
-        steps[: steps.index(("release", str(stage.honest)))]
-    )
-    first, *rest = stage.orders(play)
-    shown = stage.play(stage.held(reports), first).taken(steps).view(coalition)
-    second = next(
-        secret
-        for secret in rest
-        if stage.play(stage.held(swapped(reports)), secret).taken(steps).view(coalition) == shown
-    )
-    return [first, second]
-
-
 def assert_same(stage: Stage, steps: Sequence[Step], *, only: Sequence[bytes] = ()) -> None:
     """Compare the views of all but the honest shuffler before and after a swap."""
-    cells = {"ada": 0, "ben": 2, "cem": 1}
-    reports = {person: cells[person] for person in stage.people}
+    reports = of(stage)
     before = stage.views(reports, steps, [others(stage)], only=only)
     assert before == stage.views(swapped(reports), steps, [others(stage)], only=only)
 
@@ -138,7 +133,8 @@ ENDS: list[list[Step]] = [
 @pytest.mark.parametrize("stage", CASCADES[:2], ids=["first", "second"])
 def test_every_role_may_stop_at_every_step(stage: Stage) -> None:
     """Whoever ends the round, and when: what was sent before and is sent after shows nothing."""
-    steps, pair = whole(stage)[:-1], coupled(stage)
+    steps = whole(stage)
+    pair = stage.coupled(of(stage), steps)
     for place, end in itertools.product(range(len(steps)), ENDS):
         assert_same(stage, [*steps[:place], *end, *steps[place:]], only=pair)
 
@@ -147,11 +143,49 @@ def test_a_report_that_is_withheld_ends_the_round() -> None:
     """The first shuffler and the network drop one person; the second counts, and nothing leaves."""
     steps = withheld()
     assert_same(LOST, steps)
-    play = LOST.play(LOST.held({"ada": 0, "ben": 2, "cem": 1})).taken(steps)
+    play = LOST.play(LOST.held(REPORTS)).taken(steps)
     assert not play.answers
 
 
 LOST = Stage(people=THREE, task=NEAR, hops=2, minimum=1, honest=1)
+LENIENT = Stage(people=THREE, task=NEAR, hops=2, minimum=1, honest=1, traps=0.45)
+"""A cascade that goes on although a trap of three is missing."""
+ACTIONS = ("", "drop", "repeat", "alter")
+
+
+@pytest.mark.parametrize("trap", ACTIONS)
+@pytest.mark.parametrize("report", ACTIONS)
+def test_a_first_shuffler_that_tampers_learns_nothing_of_the_others(report: str, trap: str) -> None:
+    """It may drop, repeat or alter what Cem sends, repeat what Ada sends, and add a forgery."""
+    own = [
+        [("tamper", action, "cem", kind)] if action else []
+        for action, kind in ((report, "report"), (trap, "trap"))
+    ]
+    forged, repeated = [("tamper", "forge")], [("tamper", "repeat", "ada", "report")]
+    for extra in ([], forged, repeated):
+        assert_same_after([*own[0], *own[1], *extra])
+
+
+def assert_same_after(tampering: Sequence[Step]) -> None:
+    """Compare the views of the cheats around an honest second shuffler; it must go on."""
+    steps = whole(LENIENT)
+    place = steps.index(("accept", "1"))
+    steps[place:place] = tampering
+    assert_same(LENIENT, steps, only=LENIENT.coupled(REPORTS, steps))
+    assert LENIENT.play(LENIENT.held(REPORTS)).taken(steps).answers
+
+
+def test_dropping_a_report_of_the_two_shows_whose_it_was() -> None:
+    """What stays in the crowd hides; what a cheat takes out of it does not, so crowds are counted.
+
+    The model can tell the difference: an item that is missing is missing from one person's report.
+    """
+    steps = whole(LENIENT)
+    place = steps.index(("accept", "1"))
+    steps[place:place] = [("tamper", "drop", "cem", "report")]
+    assert not finds(LENIENT, steps, others(LENIENT))
+    steps[place] = ("tamper", "drop", "ada", "report")
+    assert finds(LENIENT, steps, others(LENIENT))
 
 
 def withheld() -> list[Step]:
@@ -163,18 +197,21 @@ def withheld() -> list[Step]:
 # -- coalition by coalition, as THREATS lists them
 
 
+class Learns(Enum):
+    """What a coalition can learn of the honest people's reports."""
+
+    NOTHING = "its view is the same whatever they report"
+    CROWD = "its view is the same when two of them swap their reports"
+    OWNERS = "it can tell whose report is whose"
+
+
 @dataclass(frozen=True)
 class Case:
-    """A coalition of THREATS.
-
-    Attributes:
-        place: the heading of docs/explanation/simulation.md that its row points to.
-        same: whether the coalition sees the same after a swap.
-    """
+    """A coalition of THREATS, and the heading of simulation.md that its row points to."""
 
     place: str
     coalition: Collection[str]
-    same: bool = True
+    learns: Learns = Learns.CROWD
 
 
 @dataclass(frozen=True)
@@ -231,13 +268,13 @@ SCENES = {
         RIDE,
         read(written(RIDE)),
         [
-            Case("an-observer-of-the-network", {"network"}),
-            Case("a-reader-of-the-board", {READER}),
+            Case("an-observer-of-the-network", {"network"}, Learns.NOTHING),
+            Case("a-reader-of-the-board", {READER}, Learns.NOTHING),
             Case("the-server", {"server"}),
-            Case("the-operator-of-the-board", {"board"}),
-            Case("the-server-and-the-board", {"server", "board"}, same=False),
+            Case("the-operator-of-the-board", {"board"}, Learns.NOTHING),
+            Case("the-server-and-the-board", {"server", "board"}, Learns.OWNERS),
             Case("a-matched-partner", {"cyd"}),
-            Case("a-matched-partner", {"cyd", "board"}, same=False),
+            Case("a-matched-partner", {"cyd", "board"}, Learns.OWNERS),
         ],
     ),
     "no letters": Scene(
@@ -254,14 +291,16 @@ SCENES = {
         [[*whole(MEET), ("meet_partner", "cem")]],
         [
             Case("the-server-and-people", {"server", "cem"}),
-            Case("the-server-and-people-who-learn-names", {"server", "cem", "names"}, same=False),
+            Case(
+                "the-server-and-people-who-learn-names", {"server", "cem", "names"}, Learns.OWNERS
+            ),
         ],
     ),
     "an honest server": Scene(
         replace(MEET, honest=1),
         [whole(MEET)],
         [
-            Case("one-shuffler", {"shuffler 0"}),
+            Case("one-shuffler", {"shuffler 0"}, Learns.NOTHING),
             Case("shufflers-and-people", {"shuffler 0", "cem", "network", "board"}),
         ],
     ),
@@ -269,36 +308,39 @@ SCENES = {
         replace(CASCADES[0], honest=2),
         [whole(CASCADES[0])],
         [
-            Case("one-shuffler", {"shuffler 0"}),
-            Case("one-shuffler", {"shuffler 1"}),
-            Case("shufflers-and-people", {"shuffler 0", "shuffler 1", "network", "board"}),
+            Case("one-shuffler", {"shuffler 0"}, Learns.NOTHING),
+            Case("one-shuffler", {"shuffler 1"}, Learns.NOTHING),
+            Case("one-shuffler", {*TWO_SHUFFLERS, "network", "board"}, Learns.NOTHING),
         ],
     ),
-    "no honest shuffler": Scene(
+    "nobody to hide among": Scene(
         ONE,
         [whole(ONE)],
-        [Case("the-server-and-all-shufflers", {"server", "shuffler 0"}, same=False)],
+        [
+            Case("the-server-and-all-shufflers", {"server", "shuffler 0"}, Learns.OWNERS),
+            Case("the-server-and-all-other-people", {"server", "ben"}, Learns.OWNERS),
+        ],
     ),
     "no honest shuffler of two": Scene(
         CASCADES[0],
         [whole(CASCADES[0])],
         [
-            Case("the-server-and-all-shufflers", {"server", "shuffler 1"}),
-            Case("the-server-and-all-shufflers", {"server", *TWO_SHUFFLERS}, same=False),
+            Case("the-server", {"server", "shuffler 1"}),
+            Case("the-server-and-all-shufflers", {"server", *TWO_SHUFFLERS}, Learns.OWNERS),
         ],
     ),
     "relayed letters": Scene(
         RELAYED,
         read(written(RELAYED, "ask")),
         [
-            Case("the-relay-alone", {"relay", "network"}),
-            Case("a-role-behind-the-relay", {"board"}),
-            Case("the-relay-and-the-board", {"relay", "board"}),
+            Case("the-relay-alone", {"relay", "network"}, Learns.NOTHING),
+            Case("a-role-behind-the-relay", {"board"}, Learns.NOTHING),
+            Case("the-relay-and-the-board", {"relay", "board"}, Learns.NOTHING),
             Case("the-server-and-the-board", {"server", "board"}),
             Case("a-matched-partner", {"cyd", "board"}),
             # The log shows letters in the order in which the relay forwarded them.
-            Case("the-relay-and-the-server", {"relay", "server"}, same=False),
-            Case("the-relay-the-board-and-the-server", {"relay", "board", "server"}, same=False),
+            Case("the-relay-and-the-server", {"relay", "server"}, Learns.OWNERS),
+            Case("the-relay-the-board-and-the-server", {"relay", "board", "server"}, Learns.OWNERS),
         ],
     ),
     "relayed, no letters": Scene(
@@ -307,20 +349,20 @@ SCENES = {
         [
             Case("the-relay-and-the-server", {"relay", "server"}),
             Case("the-relay-the-board-and-the-server", {"relay", "board", "server"}),
-            Case("the-relay-and-all-roles", {"relay", *ALL_ROLES}, same=False),
+            Case("the-relay-and-all-roles", {"relay", *ALL_ROLES}, Learns.OWNERS),
         ],
     ),
     "relayed, own entries": Scene(
         RELAYED,
         [[*whole(RELAYED), ("ask", "ada"), ("ask", "ben")]],
-        [Case("the-relay-the-board-and-the-server", {"relay", "board", "server"}, same=False)],
+        [Case("the-relay-the-board-and-the-server", {"relay", "board", "server"}, Learns.OWNERS)],
     ),
     "relayed, an honest server": Scene(
         replace(RELAYED, honest=1),
         [whole(RELAYED)],
         [
-            Case("a-role-behind-the-relay", {"shuffler 0"}),
-            Case("the-relay-and-a-shuffler", {"relay", "shuffler 0"}),
+            Case("a-role-behind-the-relay", {"shuffler 0"}, Learns.NOTHING),
+            Case("the-relay-and-a-shuffler", {"relay", "shuffler 0"}, Learns.NOTHING),
         ],
     ),
 }
@@ -328,12 +370,19 @@ SCENES = {
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_coalition_sees_what_threats_says(scene: str) -> None:
-    """A swap changes the view of no coalition but of those that THREATS says can link."""
-    cells = {"ada": 0, "ben": 2, "cem": 2, "cyd": 0, "dee": 2}
+    """A swap changes the view of no coalition but of those that THREATS says can link.
+
+    Those that learn nothing of reports see the same whatever the two people report.
+    """
+    cells = {**REPORTS, "cem": 2, "cyd": 0, "dee": 2}
     reports = {person: cells[person] for person in SCENES[scene].stage.people}
-    pairs = zip(SCENES[scene].views(reports), SCENES[scene].views(swapped(reports)), strict=True)
-    for case, (before, after) in zip(SCENES[scene].cases, pairs, strict=True):
-        assert (before == after) is case.same, f"{case.place}: {sorted(case.coalition)}"
+    others = [swapped(reports), {**reports, "ada": 1, "ben": 1}, {**reports, "ada": 2, "ben": 2}]
+    before, *after = map(SCENES[scene].views, [reports, *others])
+    for number, case in enumerate(SCENES[scene].cases):
+        is_same = [views[number] == before[number] for views in after]
+        where = f"{case.place}: {sorted(case.coalition)}"
+        assert is_same[0] is (case.learns is not Learns.OWNERS), where
+        assert all(is_same) is (case.learns is Learns.NOTHING), where
 
 
 def test_the_last_honest_person_has_the_local_promise_only() -> None:
@@ -354,26 +403,158 @@ def test_a_role_behind_the_relay_sees_nobody() -> None:
     assert "'ada'" in repr(RIDE.play(RIDE.held(reports)).taken(steps).view({"board"}))
 
 
-# -- the model finds mistakes
+# -- the model finds mistakes: each is found, and without it nothing is
+
+
+def finds(stage: Stage, steps: Sequence[Step], coalition: Collection[str]) -> bool:
+    """Return whether a coalition sees a swap, over all orders; people join anew."""
+    before, after = (
+        replace(stage).views(held, steps, [coalition]) for held in (of(stage), swapped(of(stage)))
+    )
+    return before != after
+
+
+LINKERS = {"server", "network"}
+COUNTED = CASCADES[1]
+
+
+class FixedId(Entropy):
+    """The randomness of a person, but for the id of the upload."""
+
+    secure = False
+
+    def __init__(self, source: Entropy, name: object) -> None:
+        super().__init__()
+        self._source, self._name = source, name
+
+    def _stream(self, size: int) -> bytes:
+        return self.token(size)
+
+    def token(self, size: int) -> bytes:
+        """Return the next coin, or the id."""
+        return coin(self._name, size) if size == ID_SIZE else self._source.token(size)
 
 
 def test_an_order_without_a_secret_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the order of a batch is that of the upload ids, the server and the network link people."""
+    assert not finds(ONE, whole(ONE), LINKERS)
     monkeypatch.setattr(Peeler, "rank", lambda _, group, name: bytes((group,)) + name[:15])
-    reports, coalition = {"ada": 0, "ben": 2}, [{"server", "network"}]
-    before = ONE.views(reports, whole(ONE), coalition, only=[bytes(range(32))])
-    assert before != ONE.views(swapped(reports), whole(ONE), coalition, only=[bytes(range(32))])
+    reports, only = {"ada": 0, "ben": 2}, [bytes(32)]
+    before = ONE.views(reports, whole(ONE), [LINKERS], only=only)
+    assert before != ONE.views(swapped(reports), whole(ONE), [LINKERS], only=only)
 
 
 def test_a_crowd_that_is_not_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the second shuffler did not count traps, a withheld report would show in the rest."""
+    assert not finds(LOST, withheld(), others(LOST))
     monkeypatch.setattr(Shuffler, "check_people", lambda *_: None)
-    reports = {"ada": 0, "ben": 2, "cem": 1}
+    assert finds(LOST, withheld(), others(LOST))
+
+
+def test_a_rank_in_a_log_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the shuffler logs which place an upload gets, whoever reads the log links people."""
+    rank = Peeler.rank
+
+    def talkative(peeler: Peeler, group: int, name: bytes) -> bytes:
+        place = rank(peeler, group, name)
+        logging.getLogger("shuffler").debug("upload %s is at %s", name.hex(), place.hex())
+        return place
+
+    monkeypatch.setattr(Peeler, "rank", talkative)
+    # The same coins give the other order after a swap, so the rank must not be in the log.
+    pair = ONE.coupled(of(ONE), whole(ONE))
     before, after = (
-        LOST.views(held, withheld(), [others(LOST)], only=[bytes(range(32))])
-        for held in (reports, swapped(reports))
+        ONE.views(held, whole(ONE), [LINKERS], only=pair) for held in (of(ONE), swapped(of(ONE)))
     )
     assert before != after
+
+
+def test_a_layer_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the layer of the honest shuffler hides nothing, the server knows each report again."""
+    encrypt = IdealSeals.encrypt
+
+    def open_layer(seals: IdealSeals, text: bytes, key: Any, bound: bytes) -> bytes:
+        sealed = encrypt(seals, text, key, bound)
+        if not bound.startswith(b"coatcheck/v1/layer"):
+            return sealed
+        plain = text + bytes(len(sealed) - len(text))
+        seals.table[plain] = seals.table.pop(sealed)
+        return plain
+
+    monkeypatch.setattr(IdealSeals, "encrypt", open_layer)
+    assert finds(ONE, whole(ONE), LINKERS)
+
+
+def test_an_id_made_of_the_report_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If an upload's id is a hash of the report, the server finds the upload of each report."""
+    plain = client.wrap
+
+    def wrap(
+        reports: Sequence[bytes], round_: Any, *, group: int, entropy: Entropy
+    ) -> client.SealedUpload:
+        return plain(reports, round_, group=group, entropy=FixedId(entropy, *reports))
+
+    monkeypatch.setattr(client, "wrap", wrap)
+    assert finds(ONE, whole(ONE), LINKERS)
+
+
+def test_a_repeated_item_that_is_mixed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the second shuffler mixed copies, the first one would mark a person's report by them."""
+    steps = whole(COUNTED)
+    place = steps.index(("accept", "1"))
+    steps[place:place] = [("tamper", "repeat", "ada", "report")]
+    assert not finds(COUNTED, steps, others(COUNTED))
+    numbers = itertools.cycle(range(5))  # each of the five items that arrive gets its own id
+
+    def numbered(item: bytes) -> bytes:
+        return content_id(item + bytes((next(numbers),)))
+
+    def careless(tally: Tally, ranked: Iterable[Any], *, traps: Any) -> Sifted:
+        rows = np.concatenate(list(ranked))
+        registered = {trap.tobytes() for trap in traps}
+        are_traps = np.array([row[RANK_SIZE:].tobytes() in registered for row in rows])
+        return Sifted(tally.drop("trap", int(are_traps.sum())), rows[are_traps, :RANK_SIZE])
+
+    monkeypatch.setattr(shuffler_file, "sift", careless)
+    for module in (shuffler_file, views):
+        monkeypatch.setattr(module, "content_id", numbered)
+    assert finds(COUNTED, steps, others(COUNTED))
+
+
+ALL = {"network", "board", "server", "shuffler 0", "shuffler 1"}
+
+
+def same_for_other_values() -> bool:
+    """Return whether all roles together see the same if people with other values report the same.
+
+    So what a person sends depends on the value through the report alone.
+    """
+    here = replace(COUNTED, values=PLACES)
+    there = replace(COUNTED, values={"ada": 0.7, "ben": 0.3})
+    before, after = (
+        stage.views(of(stage), whole(stage), [ALL], only=[bytes(range(32))])
+        for stage in (here, there)
+    )
+    return before == after
+
+
+def test_nothing_but_the_report_depends_on_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All roles together see a report; an id made of the value would show them more."""
+    assert same_for_other_values()
+    plain, randomize, values = client.wrap, GridResponse.randomize_one, list[float]()
+
+    def randomize_one(mechanism: GridResponse, value: Any, entropy: Entropy) -> tuple[int, ...]:
+        values.append(value[0])
+        return randomize(mechanism, value, entropy)
+
+    def wrap(
+        reports: Sequence[bytes], round_: Any, *, group: int, entropy: Entropy
+    ) -> client.SealedUpload:
+        return plain(reports, round_, group=group, entropy=FixedId(entropy, values[-1]))
+
+    monkeypatch.setattr(GridResponse, "randomize_one", randomize_one)
+    monkeypatch.setattr(client, "wrap", wrap)
+    assert not same_for_other_values()
 
 
 # -- three people in a cascade: hundreds of orders

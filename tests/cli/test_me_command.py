@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from coatcheck.accounting.amplification import amplify
+from coatcheck.accounting.laws import AnyLdp
+from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
 from coatcheck.cli.profile import Profile, defaults, load, ticket_of
 from coatcheck.services.person import session
@@ -46,6 +49,23 @@ def test_a_profile_is_created_once(home: Path) -> None:
     assert again.exit_code == 2
     assert "set once" in again.stderr
     assert (home / "ledger.json").read_bytes() == before
+
+
+def test_overdue_outcomes_are_named_with_what_they_may_cost(home: Path) -> None:
+    """`me show` and `ledger show` tell what is spent and what is set aside, apart."""
+    typed("me", "begin", "--epsilon", "5")
+    book = Ledger.open(home / "ledger.json")
+    promise = amplify(AnyLdp(epsilon=2.0), crowd=2000, delta=1e-6)
+    assert "Overdue" not in typed("me", "show").stdout
+    book.spend(promise, round_id="monday", until=1)
+    shown = typed("me", "show").stdout
+    assert "Overdue: monday" in shown
+    assert "ε = 2; so much is set aside" in shown
+    document = json.loads(typed("ledger", "show", str(home / "ledger.json"), "--json").stdout)
+    assert document["spent"] == book.spent < document["worst"] == 2.0
+    assert document["overdue"] == ["monday"]
+    book.record_outcome("monday", answered=True)
+    assert "Overdue" not in typed("me", "show").stdout
 
 
 def test_the_profile_fills_in_options(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ class Purse:
 
     def __init__(self, *, empty: bool = False) -> None:
         self.spent: list[str] = []
-        self.settled: list[tuple[str, int | None]] = []
+        self.settled: list[tuple[str, bool]] = []
         self.empty = empty
 
     def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes, until: int) -> None:
@@ -44,9 +44,9 @@ class Purse:
             raise Refused(f"nothing is left for another {guarantee.epsilon}")
         self.spent.append(round_id)
 
-    def record_outcome(self, round_id: str, *, missing: int | None) -> None:
+    def record_outcome(self, round_id: str, *, answered: bool) -> None:
         """Record how a round ended."""
-        self.settled.append((round_id, missing))
+        self.settled.append((round_id, answered))
 
 
 def look(signed: SignedTerms = SMALL.signed, **changes: Any) -> client.Invitation:
@@ -169,7 +169,7 @@ def test_an_epsilon_within_rounding_of_the_promise_is_accepted() -> None:
         look(limit=Limit(math.nextafter(cost, 0.0), 1e-3))
     promised = SMALL.round.terms.groups[0].promise.epsilon
     with pytest.raises(Refused, match="gives only"):
-        look(resigned(lambda t: t["groups"][0]["promise"].update(epsilon=promised * (1 - 1e-6))))
+        look(resigned(lambda t: t["groups"][0]["promise"].update(epsilon=promised * 0.99)))
 
 
 def test_seeded_randomness_is_for_simulations() -> None:

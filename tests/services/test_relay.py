@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,28 @@ from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.oblivious_http import (
     GATEWAY_PATH,
+    PERIOD,
     SIZES,
+    SLACK,
+    GatewayKey,
     Request,
     Response,
     SealedRequest,
     SignedKeys,
     read_keys,
     seal_request,
+    signed_part,
+    write_keys,
 )
 from coatcheck.protocol.terms import CLASSICAL
-from coatcheck.services.settings import RelaySettings
-from coatcheck.services.web.client import HttpAnswer
-from coatcheck.services.web.routing import OHTTP_KEY
+from coatcheck.services.clock import Clock
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.relay import RelayService
+from coatcheck.services.settings import Keyring
+from coatcheck.services.web.client import HttpAnswer, Origin
+from coatcheck.services.web.gateway import LATE, Gateway
+from coatcheck.services.web.routing import MEDIA, OHTTP_KEY
+from coatcheck.stores.round_keys import RoundKeys
 from support.asking import ask
 from support.relay_scene import BOARD, SEALED, Relayed, Scene, get, run
 
@@ -92,47 +104,60 @@ def test_what_does_not_open_has_one_answer(scene: Scene) -> None:
     run(whole)
 
 
-def test_a_replaced_key_works_for_one_more_period(scene: Scene) -> None:
-    """After one period a new key is shown; after two the old one opens nothing."""
-    period = scene.board.settings.gateway_period
+def test_a_key_is_for_one_day_and_opens_late_requests(scene: Scene) -> None:
+    """A new key begins at each midnight (UTC); the old one opens for two hours more."""
+    scene.now = 20_000 * PERIOD - 1.0
+    secrets = scene.board.store.round_keys
 
     async def status(sealed: SealedRequest) -> int:
         return (await ask(scene.board, "POST", GATEWAY_PATH, sealed.raw, SEALED)).status
 
     async def whole() -> None:
         first = await scene.keys()
-        assert await scene.keys() == first
+        assert first.until == 20_000 * PERIOD
         old = await scene.sealed(get(b"/checkpoint"))
-        scene.now += period
+        scene.now += 2
         second = await scene.keys()
-        assert second.keys != first.keys
-        assert first.until <= second.until
+        assert (second.until, second.keys != first.keys) == (20_001 * PERIOD, True)
         new = await scene.sealed(get(b"/checkpoint"))
+        scene.now += LATE - 2
         assert [await status(one) for one in (old, new)] == [200, 200]
-        scene.now += period
+        assert await erased() == [19_999, 20_000]
+        scene.now += 2
         assert [await status(one) for one in (old, new)] == [400, 200]
-        scene.now += 5 * period
+        assert await erased() == [20_000]
+        scene.now += PERIOD
         assert [await status(one) for one in (old, new)] == [400, 400]
+        assert await erased() == [20_001]
+
+    async def erased() -> list[int]:
+        task = asyncio.create_task(scene.board.gateway.run())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        return secrets.gateway_periods()
 
     run(whole)
 
 
-def test_a_key_opens_nothing_after_its_signed_expiry(scene: Scene) -> None:
-    """This holds even if no request came for long, so that the key was replaced late."""
-    period = scene.board.settings.gateway_period
+def test_a_gateway_has_one_key_per_day_whatever_stops(tmp_path: Path) -> None:
+    """A restart and a second process of the role show the same key, and erased ones stay erased."""
+    now = 20_000.5 * PERIOD
+    clock = Clock(wall=lambda: now, steady=lambda: now)
+    Cluster(tmp_path)
+    ring, folder = Keyring([tmp_path / "board.key"]), tmp_path / "rounds"
 
-    async def whole() -> None:
-        first = await scene.keys()
-        old = await scene.sealed(get(b"/checkpoint"))
-        scene.now += 1.9 * period
-        assert (await scene.keys()).keys != first.keys
-        for later, status in ((0.05 * period, 200), (0.05 * period, 400)):
-            scene.now += later
-            assert (scene.now < first.until) == (status == 200)
-            response = await ask(scene.board, "POST", GATEWAY_PATH, old.raw, SEALED)
-            assert response.status == status
+    def started() -> SignedKeys:
+        return Gateway(ring, RoundKeys(folder), clock=clock).signed()
 
-    run(whole)
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda _: started(), range(32)))
+    assert len(set(together)) == 1
+    secret = folder / "gateway.20000"
+    assert (secret.stat().st_mode & 0o777, len(secret.read_bytes())) == (0o600, 32)
+    os.link(secret, tmp_path / "other")
+    RoundKeys(folder).forget_gateway_secret(20_000)
+    assert (tmp_path / "other").read_bytes() == bytes(32)
+    assert started().keys != together[0].keys
 
 
 def test_the_role_signs_its_keys_with_every_key_it_has(scene: Scene) -> None:
@@ -222,60 +247,128 @@ def test_the_relay_has_one_answer_for_each_fault(scene: Scene) -> None:
             assert strange.body not in response.body or not strange.body
         scene.away = True
         assert (await ask(scene.relay, "POST", where, good, SEALED)).status == 503
-        scene.relay.settings = RelaySettings(name="relay", gateways=(BOARD,), waiting=1)
+        scene.relay.settings = scene.relay_settings(waiting=1)
         scene.relay._in_progress = 1
         assert (await ask(scene.relay, "POST", where, good, SEALED)).status == 429
 
     run(whole)
 
 
-def test_the_relay_gives_all_clients_the_same_keys(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The relay fetches keys once, and again when the gateway says that it has others."""
-    now = [50.0]
-    monkeypatch.setattr("coatcheck.services.relay.time.monotonic", lambda: now[0])
-    where = "/gateways/127.0.0.1:7"
+WHERE = "/gateways/127.0.0.1:7"
+
+
+class KeyPerPerson(Scene):
+    """A gateway that signs a fresh key whenever the relay asks, and then denies the one before."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.made = 0
+        self.ends = (int(self.now) // PERIOD + 1) * PERIOD
+
+    def fresh_key(self) -> SignedKeys:
+        """Sign another key for today."""
+        self.made += 1
+        keys = write_keys([GatewayKey(self.made, bytes([self.made] * 32))])
+        signatures = self.board.keyring.sign_by_all(signed_part(keys, self.ends))
+        return SignedKeys(keys, self.ends, tuple(signatures))
+
+    async def exchange(
+        self, method: str, origin: Origin, path: str, body: bytes, *, headers: dict[str, str]
+    ) -> HttpAnswer:
+        """Answer as the gateway of the attack."""
+        del origin, path, body, headers
+        self.fetched.append(method)
+        if method == "GET":
+            signed = self.fresh_key()
+            return HttpAnswer(200, signed.headers, signed.keys)
+        return HttpAnswer(400, {"content-type": MEDIA}, b'{"type":"%b"}' % OHTTP_KEY.encode())
+
+
+@pytest.fixture
+def cheat(tmp_path: Path) -> Iterator[KeyPerPerson]:
+    """Provide a scene whose gateway gives each person a key."""
+    made = KeyPerPerson(tmp_path)
+    yield made
+    made.board.store.close()
+
+
+def test_a_gateway_cannot_give_each_person_a_key(cheat: KeyPerPerson) -> None:
+    """Three people get one list, whatever the gateway says about its keys, and after restarts."""
+
+    async def person() -> bytes:
+        listed = await ask(cheat.relay, "GET", WHERE)
+        assert listed.status == 200
+        refused = await ask(cheat.relay, "POST", WHERE, b"sealed to it".ljust(4096), SEALED)
+        assert json.loads(refused.body)["type"] == OHTTP_KEY
+        return listed.body
 
     async def whole() -> None:
-        lists = [await ask(scene.relay, "GET", where) for _ in range(3)]
-        assert len({one.body for one in lists}) == 1
-        assert scene.fetched == ["GET"]
-        old = await scene.sealed(get(b"/checkpoint"))
-        now[0] += 0.5
-        rubbish = old.raw[:-1] + bytes((old.raw[-1] ^ 1,))
-        assert (await ask(scene.relay, "POST", where, rubbish, SEALED)).status == 400
-        assert (await ask(scene.relay, "GET", where)).body == lists[0].body
-        assert scene.fetched == ["GET", "POST"]  # not again for each rubbish request
-        scene.now += 3 * scene.board.settings.gateway_period
-        now[0] += 30
-        assert (await ask(scene.relay, "GET", where)).body == lists[0].body
-        assert (await ask(scene.relay, "POST", where, old.raw, SEALED)).status == 400
-        assert (await ask(scene.relay, "GET", where)).body != lists[0].body
+        lists = []
+        for _ in range(3):
+            lists.append(await person())
+            cheat.now += 3_000  # longer than any cache of less than a day
+        assert len(set(lists)) == 1
+        clock, cheat.relay = cheat.relay.clock, RelayService(cheat.relay_settings())
+        cheat.relay.clock, cheat.relay._pool = clock, cheat  # type: ignore[assignment]
+        assert await person() == lists[0]
+        assert cheat.fetched.count("GET") == 1
+        # The day ends: the gateway may announce another key, but not a second one for that day.
+        cheat.now = cheat.ends + 1.0
+        assert await person() == lists[0]  # within the slack, as the gateway has none for today
+        cheat.now += SLACK
+        assert (await ask(cheat.relay, "GET", WHERE)).status == 503
+        cheat.ends += PERIOD
+        assert await person() not in lists
+
+    run(whole)
+    assert len(list(Path(cheat.lists).iterdir())) == 2
+
+
+def test_a_day_of_the_relay_ends_with_the_list(scene: Scene) -> None:
+    """After midnight the relay fetches the next list; while it cannot, the old one serves."""
+    scene.now = 20_000 * PERIOD - 10.0
+
+    async def whole() -> None:
+        first = await ask(scene.relay, "GET", WHERE)
+        scene.now += 20
         scene.away = True
-        now[0] += 1_000
-        assert (await ask(scene.relay, "GET", where)).status == 503
+        assert (await ask(scene.relay, "GET", WHERE)).body == first.body
+        asked = len(scene.fetched)
+        for _ in range(20):
+            assert (await ask(scene.relay, "GET", WHERE)).body == first.body
+        assert len(scene.fetched) <= asked + 1  # not once per request
+        scene.away, scene.relay._fetched = False, {}
+        assert (await ask(scene.relay, "GET", WHERE)).body != first.body
+        scene.away = True
+        scene.now += PERIOD + SLACK
+        assert (await ask(scene.relay, "GET", WHERE)).status == 503
 
     run(whole)
 
 
-def test_simultaneous_requests_get_the_same_keys(scene: Scene) -> None:
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"keys":1}'])
+def test_a_damaged_key_list_is_not_replaced(scene: Scene, damage: bytes) -> None:
+    """A relay that cannot read what it gave out gives out nothing else for that day."""
+
+    async def status() -> int:
+        return (await ask(scene.relay, "GET", WHERE)).status
+
+    assert asyncio.run(status()) == 200
+    (path,) = Path(scene.lists).iterdir()
+    path.write_bytes(damage)
+    scene.relay._keys.clear()
+    assert asyncio.run(status()) == 503
+    assert path.read_bytes() == damage
+
+
+def test_simultaneous_requests_get_the_same_keys(cheat: KeyPerPerson) -> None:
     """A gateway that makes a key per request is asked once."""
 
-    class Own(Scene):
-        async def exchange(self, *given: Any, **more: Any) -> HttpAnswer:
-            self.board.gateway._renewal = 0.0
-            await asyncio.sleep(0.01)
-            return await super().exchange(*given, **more)
-
-    scene.__class__ = Own
-
     async def whole() -> None:
-        asked = (ask(scene.relay, "GET", "/gateways/127.0.0.1:7") for _ in range(10))
-        found = await asyncio.gather(*asked)
-        assert [one.status for one in found] == [200] * 10
-        assert len({one.body for one in found}) == 1
-        assert scene.fetched == ["GET"]
+        answers = await asyncio.gather(*(ask(cheat.relay, "GET", WHERE) for _ in range(10)))
+        assert [one.status for one in answers] == [200] * 10
+        assert len({one.body for one in answers}) == 1
+        assert cheat.fetched == ["GET"]
 
     run(whole)
 
@@ -283,7 +376,7 @@ def test_simultaneous_requests_get_the_same_keys(scene: Scene) -> None:
 def test_a_finished_request_frees_its_place(scene: Scene) -> None:
     """A relay with room for one request accepts one after the other, whatever their results."""
     where = "/gateways/127.0.0.1:7"
-    scene.relay.settings = RelaySettings(name="relay", gateways=(BOARD,), waiting=1)
+    scene.relay.settings = scene.relay_settings(waiting=1)
 
     async def whole() -> None:
         good = (await scene.sealed(get(b"/checkpoint"))).raw

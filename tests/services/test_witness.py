@@ -17,6 +17,7 @@ from coatcheck.protocol.keys import PublicKeys
 from coatcheck.protocol.log.merkle import EMPTY, Tree
 from coatcheck.protocol.log.signed_notes import LogCheckpoint, Note, NoteKey, Submission
 from coatcheck.protocol.log.verification import VerifiedCheckpoint, board_note_key
+from coatcheck.protocol.log.witness_policy import Quorum
 from coatcheck.protocol.wire.encoding import document
 from coatcheck.services.board.routes import BoardService
 from coatcheck.services.local_cluster import make_keys
@@ -110,7 +111,7 @@ class Scene:
     def trusted(self, demanded: int) -> Trust:
         """Return trust in both witnesses that demands this many."""
         keys = [frozenset((one.note_key.raw,)) for one in self.witnesses.values()]
-        return Trust(witnesses=tuple(keys), demanded=demanded)
+        return Trust(witnesses=Quorum.of(keys, demanded))
 
     def view(self, service: BoardService, demanded: int, *, name: str = "mine") -> BoardView:
         """Verify a board's log as a person does."""
@@ -369,8 +370,8 @@ def test_a_witness_answers_as_c2sp_says(tmp_path: Path) -> None:
 def test_a_client_cannot_demand_more_witnesses_than_it_names() -> None:
     """The error gives the number; the default demands all of them."""
     some = Trust.of([("witness", [b"a" * 32]), ("witness", [b"b" * 32])])
-    assert some.demanded == 2
-    assert some.demanding(1).demanded == 1
+    assert some.witnesses.least == 2
+    assert some.demanding(1).witnesses.least == 1
     for wrong in (0, 3):
         with pytest.raises(Misuse, match="must be from 1 to 2"):
             some.demanding(wrong)

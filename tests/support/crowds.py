@@ -19,6 +19,7 @@ from coatcheck.accounting.laws import (
     Pair,
     Ratios,
     TwoLevel,
+    WithDecoys,
     bounded,
     grid,
     minkowski,
@@ -81,27 +82,37 @@ def _boxes(centres: range, radius: int, dimension: int, side: int) -> list[froze
     return found
 
 
-def worst_delta(channel: Array, crowd: int, epsilon: float) -> float:
-    """Return the largest δ over all pairs of inputs and all data sets of the others, exactly."""
+def worst_delta(channel: Array, crowd: int, epsilon: float, *, decoys: int = 0) -> float:
+    """Return the largest δ over all pairs of inputs and all data sets of the others, exactly.
+
+    So many decoys, uniform reports, are among the reports; they belong to no person.
+    """
     e = math.exp(epsilon)
     inputs = range(len(channel))
+    uniform = np.full(channel.shape[1], 1 / channel.shape[1])
     worst = 0.0
-    for histogram in _others(channel, crowd - 1):
-        seen = [_add(histogram, row) for row in channel]
+    for reports in _others(channel, crowd - 1, room=decoys):
+        law = reports
+        for _ in range(decoys):
+            law = _add(law, uniform)
+        seen = [_add(law, row) for row in channel]
         for one, two in itertools.permutations(inputs, 2):
             worst = max(worst, float(np.maximum(seen[one] - e * seen[two], 0).sum()))
     return worst
 
 
-def _others(channel: Array, people: int) -> Iterator[Array]:
+def _others(channel: Array, people: int, *, room: int = 0) -> Iterator[Array]:
     """Yield the law of the histogram of reports for each data set of the others."""
     for data in itertools.combinations_with_replacement(range(len(channel)), people):
-        yield histogram(channel, data)
+        yield histogram(channel, data, room=room)
 
 
-def histogram(channel: Array, data: Sequence[int]) -> Array:
-    """Return the law of the histogram of the reports of people with these values."""
-    law = np.zeros((len(data) + 2,) * channel.shape[1])
+def histogram(channel: Array, data: Sequence[int], *, room: int = 0) -> Array:
+    """Return the law of the histogram of the reports of people with these values.
+
+    It has room for one more report, and for as many besides.
+    """
+    law = np.zeros((len(data) + 2 + room,) * channel.shape[1])
     law[(0,) * channel.shape[1]] = 1.0
     for value in data:
         law = _add(law, channel[value])
@@ -181,3 +192,44 @@ def any_promise(seed: int) -> tuple[Law, int, float]:
     if rng.uniform() < 0.2:
         return OwnCoin(law=law, rate=float(rng.uniform(0.01, 1))), crowd, delta
     return law, crowd, delta
+
+
+def any_decoys(seed: int) -> tuple[Array, WithDecoys, dict[str, int], float]:
+    """Draw a small two-level mechanism with decoys: its channel, its law, a crowd and an ε_c.
+
+    The crowd has a few corrupted and lost people, and messages that the answers give away.
+    """
+    rng = np.random.default_rng(seed)
+    reports = int(rng.integers(2, 5))
+    size = int(rng.integers(1, reports)) if rng.random() < 0.4 else 1
+    caps = [frozenset(rng.permutation(reports)[:size].tolist()) for _ in range(3)]
+    if size == 1 or len(set(caps)) == 1:
+        caps, reports = grid_caps(reports)
+    local = float(rng.choice([rng.uniform(0.05, 3), rng.uniform(0.5, 12)]))
+    each = int(rng.integers(1, 3 if reports < 4 else 2))
+    most = {2: 6, 3: 4, 4: 3}[reports]
+    honest = int(rng.integers(2, most + 1)) if each == 1 else int(rng.integers(2, most))
+    people = {
+        "corrupted": int(rng.integers(0, 3)),
+        "lost": int(rng.integers(0, 2)),
+        "exposed": int(rng.integers(0, each * honest)) if rng.random() < 0.3 else 0,
+    }
+    people["crowd"] = honest + people["corrupted"] + people["lost"]
+    law = WithDecoys(law=law_of(caps, reports, local), each=each)
+    return two_level(caps, reports, local), law, people, float(rng.uniform(0.02, 0.98)) * local
+
+
+def worst_with_decoys(
+    channel: Array, law: WithDecoys, people: dict[str, int], epsilon: float
+) -> float:
+    """Return the largest δ of such a crowd, whichever messages the answers give away."""
+    honest = people["crowd"] - people["corrupted"] - people["lost"]
+    return max(
+        worst_delta(
+            channel,
+            max(1, honest - reports),
+            epsilon,
+            decoys=max(0, law.each * honest - (people["exposed"] - reports)),
+        )
+        for reports in range(min(people["exposed"], honest - 1) + 1)
+    )

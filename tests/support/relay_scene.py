@@ -44,11 +44,17 @@ class Scene:
         settings = read_settings(folder / "board.toml", role="board", kind=BoardSettings)
         self.board = BoardService(settings)
         self.board.clock = self.board.gateway._clock = clock
-        self.relay = RelayService(RelaySettings(name="relay", gateways=(BOARD,)))
+        self.lists = str(folder / "relay.lists")
+        self.relay = RelayService(self.relay_settings())
+        self.relay.clock = clock
         self.relay._pool = self  # type: ignore[assignment] # all that the relay asks of it
         self.fetched: list[str] = []
         self.away = False
         self.answer: HttpAnswer | None = None
+
+    def relay_settings(self, **more: Any) -> RelaySettings:
+        """Return the settings of the relay."""
+        return RelaySettings(name="relay", gateways=(BOARD,), key_lists=self.lists, **more)
 
     async def exchange(
         self, method: str, origin: Origin, path: str, body: bytes, *, headers: dict[str, str]
@@ -100,7 +106,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 class Relayed:
     """A person's client that uses the scene's relay."""
 
-    def __init__(self, scene: Scene, trusted: Trust) -> None:
+    def __init__(self, scene: Scene, trusted: Trust, *, seen: Path | None = None) -> None:
         self.scene = scene
         self.asked: list[str] = []
         self.client = RelayedClient(
@@ -108,6 +114,7 @@ class Relayed:
             first="http://127.0.0.1:6/rounds/0",
             trusted=trusted,
             http=self,  # type: ignore[arg-type] # all that the client asks of it
+            seen=seen,
         )
 
     async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> HttpAnswer:

@@ -7,13 +7,15 @@ deal out the one-time keys, so two collections that it returns are equal exactly
 sees the same with the same chance.
 """
 
+import io
 import itertools
+import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +27,8 @@ from coatcheck.protocol.agreement import verify_signatures
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.drafting import GroupPlan
+from coatcheck.protocol.envelope import Purpose, binding, seal
+from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.log.verification import verify_bulletin
 from coatcheck.protocol.outcomes import due, outcome_due
 from coatcheck.protocol.server import Server
@@ -33,8 +37,8 @@ from coatcheck.protocol.state_machine import ShufflerPhase
 from coatcheck.protocol.terms import suite_named
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.wire.batches import Batch
-from coatcheck.protocol.wire.messages import Answer
-from coatcheck.protocol.wire.uploads import content_id, items_of
+from coatcheck.protocol.wire.messages import Answer, PayloadFormat, encode_report
+from coatcheck.protocol.wire.uploads import Tally, Upload, content_id, items_of
 from coatcheck.randomizers import GridResponse
 from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys
 from coatcheck.tasks import Task
@@ -43,7 +47,8 @@ from support.rounds import check
 
 CELLS = 3
 LINE = GridResponse(domain=Box(lo=(0.0,), hi=(1.0,)), epsilon=2.0, cells=(CELLS,), decode="raw")
-DELTA, TRAPS = 0.4, 0.3
+PLACES = {"ada": 0.1, "ben": 0.9, "cem": 0.5, "cyd": 0.2, "dee": 0.8}
+DELTA = 0.5
 READER = "reader"
 Step = tuple[str, ...]
 View = tuple[tuple[object, ...], frozenset[object]]
@@ -63,7 +68,9 @@ class Stage:
     Attributes:
         people: the group of each person.
         honest: the hop of the honest shuffler; of the server, if it is the number of shufflers.
+        traps: the `trap_delta` of a cascade.
         relayed: whether people reach the roles through a relay.
+        values: the true value of each person. A report may show any cell, whoever hands it in.
     """
 
     people: Mapping[str, int]
@@ -71,7 +78,9 @@ class Stage:
     hops: int = 1
     minimum: int = 2
     honest: int = 0
+    traps: float = 0.3
     relayed: bool = False
+    values: Mapping[str, float] = field(default_factory=lambda: PLACES)
     roles: RoleKeys = field(init=False)
     _joined: dict[object, tuple[dict[str, Ticket], dict[bytes, Sealed]]] = field(
         init=False, default_factory=dict, repr=False, compare=False
@@ -88,7 +97,7 @@ class Stage:
             GroupPlan(name=name, randomizer=LINE, minimum=self.minimum, delta=DELTA)
             for name in self.task.groups
         ]
-        traps = TRAPS if self.hops > 1 else None
+        traps = self.traps if self.hops > 1 else None
         suite = suite_named("x25519")
         return self.roles.agree(groups, task=self.task, name="r", suite=suite, trap_delta=traps)
 
@@ -127,9 +136,11 @@ class Stage:
 
     def _join(self, person: str, report: Report, seals: IdealSeals) -> Ticket:
         seals.owner = (person, report.seed)
-        draws = Joining(person, noise=_noise(report.cell), seed=coin(report.seed, 32))
+        value = self.values[person]
+        noise = _noise(value, report.cell)
+        draws = Joining(person, noise=noise, seed=coin(report.seed, 32))
         invitation = self.invitations[self.people[person]]
-        return invitation.join([0.5], ledger=None, entropy=draws)
+        return invitation.join([value], ledger=None, entropy=draws)
 
     def play(self, reports: Mapping[str, Report], secret: bytes = b"") -> "Play":
         """Begin a run in which each person holds a report."""
@@ -141,19 +152,31 @@ class Stage:
         A keyed hash with a secret key gives every order with the same chance; that is what the
         theorem assumes of BLAKE2b.
         """
-        shuffler, ids = play.shufflers[self.honest], play.arriving()
-        count = math.prod(math.factorial(len(names)) for names in ids)
+        count = math.prod(math.factorial(len(items)) for items in play.arriving())
         found: dict[object, bytes] = {}
         for number in range(most):
-            shuffler.state.secret[:] = secret = coin(("secret", number), 32)
-            peeler = shuffler.peeler
-            ranks = [[peeler.rank(g, name) for name in names] for g, names in enumerate(ids)]
-            found.setdefault(
-                tuple(tuple(sorted(range(len(row)), key=row.__getitem__)) for row in ranks), secret
-            )
+            secret = coin(("secret", number), 32)
+            found.setdefault(repr(play.order(secret)), secret)
             if len(found) == count:
                 return list(found.values())
         raise AssertionError(f"the secret gives {len(found)} of {count} orders")
+
+    def coupled(self, reports: Mapping[str, int], steps: Sequence[Step]) -> list[bytes]:
+        """Return two secrets: the batch of one, and the other's after a swap, are in one order.
+
+        A swap is undone by a second one. So if every pair of this kind shows the same two views
+        before and after the swap, all orders together do, and one pair stands for each step that
+        all orders would check.
+        """
+        release = ("release", str(self.honest))
+        before, after = (
+            self.play(self.held(held)).taken(steps[: steps.index(release)])
+            for held in (reports, swapped(reports))
+        )
+        first = coin(("secret", 0), 32)
+        wanted = before.texts(first)
+        numbered = (coin(("secret", number), 32) for number in itertools.count())
+        return [first, next(secret for secret in numbered if after.texts(secret) == wanted)]
 
     def views(
         self,
@@ -199,6 +222,11 @@ class Stage:
         return self.orders(before) if is_ready else [coin("secret", 32)]
 
 
+def swapped(reports: Mapping[str, int]) -> dict[str, int]:
+    """Let Ada and Ben swap their reports."""
+    return {**reports, "ada": reports["ben"], "ben": reports["ada"]}
+
+
 class Play:
     """One run of a round, and who saw what of it."""
 
@@ -229,17 +257,36 @@ class Play:
         for person, ticket in self.tickets.items():
             self.tell(person, what=msgspec.json.encode(ticket))
 
-    def arriving(self) -> list[list[bytes]]:
-        """Return for each group the ids of the items that the honest shuffler is about to order."""
+    def arriving(self) -> list[dict[bytes, bytes]]:
+        """Return for each group the items, by id, that the honest shuffler is about to order."""
         shuffler, round_ = self.shufflers[self.stage.honest], self.stage.round
-        ids: list[list[bytes]] = [[] for _ in round_.terms.groups]
+        groups: list[dict[bytes, bytes]] = [{} for _ in round_.terms.groups]
         if shuffler.hop:
             for group, items in Batch.decode(shuffler.state.incoming, round_).items_by_partition():
-                ids[group] += map(content_id, items)
+                groups[group] |= {content_id(item): item for item in items}
         else:
             for name, (group, body) in shuffler.state.held.items():
-                ids[group] += items_of(name, body, round_)
-        return ids
+                groups[group] |= items_of(name, body, count=round_.items_each(group))
+        return groups
+
+    def order(self, secret: bytes) -> list[list[bytes]]:
+        """Return the ids of each group's items in the order that a secret gives."""
+        shuffler = self.shufflers[self.stage.honest]
+        shuffler.state.secret[:] = secret
+        rank = shuffler.peeler.rank
+        return [
+            sorted(items, key=partial(rank, group)) for group, items in enumerate(self.arriving())
+        ]
+
+    def texts(self, secret: bytes) -> list[list[bytes]]:
+        """Return what is under the honest shuffler's layer, in the order that a secret gives."""
+        groups = zip(self.order(secret), self.arriving(), strict=True)
+        return [[self.text(items[name]) for name in order] for order, items in groups]
+
+    def text(self, sealed: bytes) -> bytes:
+        """Return what a seal hides; nothing if it is no seal of this run."""
+        entry = self.seals.table.get(sealed)
+        return entry.text if entry else b""
 
     # -- who sees what
 
@@ -273,14 +320,21 @@ class Play:
     # -- the steps
 
     def taken(self, steps: Iterable[Step]) -> "Play":
-        """Take steps in order; one that a role refuses is an event that all parties may see."""
-        with ideal(self.seals):
+        """Take steps in order; one that a role refuses is an event that all parties may see.
+
+        All may see what a role prints or logs, too: operators' logs go to many places.
+        """
+        with ideal(self.seals), _printed() as printed:
             for name, *rest in steps:
                 call: Callable[..., None] = getattr(self, name)
                 try:
                     call(*rest)
                 except Error as error:
                     self.tell(READER, what=(name, tuple(rest), str(error)))
+                if printed.tell():
+                    self.tell(READER, what=printed.getvalue())
+                    printed.seek(0)
+                    printed.truncate()
                 for shuffler in self.shufflers:
                     raw = msgspec.msgpack.encode(shuffler.state)
                     if self._states.get(shuffler.hop) != raw:
@@ -321,6 +375,46 @@ class Play:
         raw = self.batches[at] = self.shufflers[at].release()
         after = f"shuffler {at + 1}" if at + 1 < len(self.shufflers) else "server"
         self.tell("network", f"shuffler {at}", after, what=raw)
+
+    def tamper(self, action: str, person: str = "", kind: str = "") -> None:
+        """Let the first shuffler, in league with the server, change the batch that it hands on.
+
+        It may `drop`, `repeat` or `alter` the `report` or the `trap` of a person, or `forge` an
+        item. The model says which item is which; the shuffler would have to guess.
+        """
+        round_ = self.stage.round
+        items = list(Batch.decode(self.batches[0], round_).items[0])
+        if action == "forge":
+            items.append(self._forged())
+        else:
+            item = self._item(person, kind)
+            items.remove(item)
+            altered = bytes((item[0] ^ 1,)) + item[1:]
+            items += {"drop": [], "repeat": [item, item], "alter": [altered]}[action]
+        batch = Batch.compose([[items]], [Tally(len(items))], digest=round_.digest)
+        raw = self.batches[0] = batch.sign(self.stage.roles.shufflers[0].signing.sign)
+        self.tell("network", "shuffler 0", "shuffler 1", what=raw)
+
+    def _item(self, person: str, kind: str) -> bytes:
+        """Return an item of a person as the first shuffler passes it on."""
+        upload = Upload.decode(self.tickets[person].upload, self.stage.round)
+        opened = [self.text(item) for item in upload.items(self.stage.round).values()]
+        (item,) = (
+            item for item in opened if (self.text(item) in self.seals.table) == (kind == "report")
+        )
+        return item
+
+    def _forged(self) -> bytes:
+        """Make an item for the second shuffler, with a report of no person under it."""
+        round_, self.seals.owner = self.stage.round, ("nobody", "forged")
+        keys = KeyPairs(round_.suite, coin("forged", 32))
+        payload = PayloadFormat.between(LINE.low, LINE.high).encode((0,))
+        text = encode_report(round_, group=0, contact=keys.contact_raw, payload=payload, note=b"")
+        roles, digest = self.stage.roles, round_.digest
+        bound = binding(Purpose.REPORT, digest=digest, group=0)
+        inner = seal(text, to=roles.server.opening.public, bound=bound)
+        bound = binding(Purpose.LAYER, digest=digest, group=0, hop=1)
+        return seal(inner, to=roles.shufflers[1].opening.public, bound=bound)
 
     def forget(self, hop: str) -> None:
         """Erase a batch that the next role has."""
@@ -402,17 +496,32 @@ class Play:
         self.tell("names", what=(partner, contact))
 
 
-def _noise(cell: int) -> Named:
-    """Return coins with which the mechanism draws this cell for the person in the middle."""
-    return Named("noise", cell, _noise_number(cell))
+@contextmanager
+def _printed() -> Iterator[io.StringIO]:
+    """Collect what is printed or logged."""
+    stream, root = io.StringIO(), logging.getLogger()
+    handler, level = logging.StreamHandler(stream), root.level
+    root.addHandler(handler)
+    root.setLevel(logging.NOTSET + 1)
+    try:
+        with redirect_stdout(stream), redirect_stderr(stream):
+            yield stream
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
+def _noise(value: float, cell: int) -> Named:
+    """Return coins with which the mechanism draws this cell for a person with this value."""
+    return Named("noise", value, cell, _noise_number(value, cell))
 
 
 @cache
-def _noise_number(cell: int) -> int:
+def _noise_number(value: float, cell: int) -> int:
     return next(
         number
         for number in itertools.count()
-        if LINE.randomize_one([0.5], Named("noise", cell, number)) == (cell,)
+        if LINE.randomize_one([value], Named("noise", value, cell, number)) == (cell,)
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from coatcheck.protocol.agreement import SignedTerms, countersign, propose
-from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.keys import KeyPairs, decoy_seed
 from coatcheck.protocol.log.merkle import Tree
 from coatcheck.protocol.terms import (
     CLASSICAL,
@@ -109,12 +109,25 @@ def terms() -> list[Case]:
         malformed[f"a window of {window} seconds"] = document.replace('"opens": 1000', named)
     malformed["an unknown admission"] = document.replace('"tokens"', '"guests"')
     malformed["an admission with more"] = document.replace('"tokens"', '"tokens", "list": 1')
+    for decoys in (9, -1, 1.5):
+        named = document.replace('"decoys": 0', f'"decoys": {decoys}', 1)
+        malformed[f"{decoys} decoys"] = named
+    malformed["decoys beside a note"] = '"decoys": 1'.join(document.rsplit('"decoys": 0', 1))
     slow = propose(msgspec.structs.replace(made, round="slow", window=60), keys=pairs(SERVER))
     slow = countersign(slow, keys=pairs(SHUFFLER), pledged={})
     of_slow = {**fields, "digest": hashlib.sha256(slow.document.encode()).hexdigest()}
+    riders = msgspec.structs.replace(made.groups[0], decoys=2)
+    many = msgspec.structs.replace(made, round="decoys", groups=(riders, made.groups[1]))
+    hiding = countersign(propose(many, keys=pairs(SERVER)), keys=pairs(SHUFFLER), pledged={})
+    of_hiding = {
+        **fields,
+        "digest": hashlib.sha256(hiding.document.encode()).hexdigest(),
+        "upload_sizes": [52 + 3 * (2 + 64 + 6 + 96), 52 + 2 + 64 + 6 + 4 + 96],
+    }
     return [
         case("signed by all", "terms", plain(signed), fields=fields),
         case("with a window", "terms", plain(slow), fields=of_slow),
+        case("with decoys", "terms", plain(hiding), fields=of_hiding),
         case("another number", "terms", plain(signed, document=swapped), bad),
         case("a space more", "terms", plain(signed, document=document + " "), bad),
         case("not counter-signed", "terms", plain(signed, shufflers=[None]), bad),
@@ -137,6 +150,11 @@ def keys() -> list[Case]:
         fields = {"contact": own.contact_raw.hex(), "address": own.address.hex()}
         given = kinds.seed(ALICE).hex()
         made.append(case(f"a seed in {suite.name}", "keys", given, suite=suite.name, fields=fields))
+        for number in (1, 8):
+            decoy = KeyPairs(suite, decoy_seed(kinds.seed(ALICE), number))
+            fields = {"contact": decoy.contact_raw.hex(), "address": decoy.address.hex()}
+            name = f"decoy {number} of a seed in {suite.name}"
+            made.append(case(name, "keys", given, suite=suite.name, decoy=number, fields=fields))
     contact = pairs(ALICE).contact_raw
     prime = 2**255 - 19
     hostile = {

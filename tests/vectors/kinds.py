@@ -21,10 +21,11 @@ from coatcheck.errors import (
 from coatcheck.protocol import oblivious_http, privacy_pass
 from coatcheck.protocol.agreement import AgreedTerms, SignedTerms, verify_signatures
 from coatcheck.protocol.envelope import Purpose, binding, unseal
-from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signed
+from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signed, decoy_seed
 from coatcheck.protocol.log.verification import check_logged, follow, follow_watched
+from coatcheck.protocol.log.witness_policy import Quorum
 from coatcheck.protocol.outcomes import inconsistency, signer_of
-from coatcheck.protocol.shuffler import Shuffler, ShufflerState
+from coatcheck.protocol.shuffler import RANK_SIZE, Shuffler, ShufflerState
 from coatcheck.protocol.terms import CLASSICAL, SUITES, read_terms
 from coatcheck.protocol.ticket import Receipt
 from coatcheck.protocol.wire import uploads
@@ -32,7 +33,7 @@ from coatcheck.protocol.wire.batches import Batch, Manifest, bits_of
 from coatcheck.protocol.wire.bulletins import Bulletin, Checkpoint, Posting
 from coatcheck.protocol.wire.messages import PayloadFormat, decode_answer, decode_letter
 from coatcheck.protocol.wire.uploads import Registration, Upload
-from vectors import conversations, noises, trees
+from vectors import conversations, examining, noises, trees
 
 HERE = Path(__file__).parent
 OUTCOMES: dict[type[Exception], str] = {
@@ -63,9 +64,10 @@ def pairs(number: int) -> KeyPairs:
 
 
 @cache
-def the_round() -> AgreedTerms:
-    """Return the round that all records of the vectors belong to."""
-    signed = json.loads((HERE / "terms.json").read_text())["cases"][0]["input"]
+def the_round(name: str = "signed by all") -> AgreedTerms:
+    """Return the round of a case of the terms; all records belong to the first, unless they say."""
+    cases = json.loads((HERE / "terms.json").read_text())["cases"]
+    (signed,) = [case["input"] for case in cases if case["name"] == name]
     return verify_signatures(_signed(signed))
 
 
@@ -85,7 +87,10 @@ def _terms(case: Case) -> Case:
 
 
 def _keys(case: Case) -> Case:
-    made = KeyPairs(SUITES[case["suite"]], bytes.fromhex(case["input"]))
+    own = bytes.fromhex(case["input"])
+    if "decoy" in case:
+        own = decoy_seed(own, case["decoy"])
+    made = KeyPairs(SUITES[case["suite"]], own)
     return {"contact": made.contact_raw.hex(), "address": made.address.hex()}
 
 
@@ -124,6 +129,24 @@ def _upload(case: Case) -> Case:
     inner = binding(Purpose.REPORT, digest=round_.digest, group=upload.group)
     text = unseal(item, key=pairs(SERVER).opening, bound=inner)
     return {"group": upload.group, "id": upload.id.hex(), "item": item.hex(), "report": text.hex()}
+
+
+def _decoys(case: Case) -> Case:
+    """Peel all items of an upload, and rank them in the shuffler's order."""
+    round_ = the_round("with decoys")
+    upload = Upload.decode(bytes.fromhex(case["input"]), round_)
+    items = upload.items(round_)
+    state = ShufflerState(bytearray(range(32)))
+    peeler = Shuffler(round_, keys=pairs(SHUFFLER), state=state).peeler
+    peeled = peeler.peel(upload.group, items)
+    bound = binding(Purpose.REPORT, digest=round_.digest, group=upload.group)
+    sealed = [row[RANK_SIZE:].tobytes() for row in peeled.items]
+    texts = [unseal(item, key=pairs(SERVER).opening, bound=bound) for item in sealed]
+    return {
+        "ids": [name.hex() for name in items],
+        "ranks": [peeler.rank(upload.group, name).hex() for name in items],
+        "reports_by_rank": [text.hex() for text in texts],
+    }
 
 
 def _receipt(case: Case) -> Case:
@@ -178,7 +201,8 @@ def _registration(case: Case) -> Case:
 
 
 def _slack(case: Case) -> Case:
-    return {"slack": uploads.slack(*case["input"])}
+    lost, delta, *reports = case["input"]
+    return {"slack": uploads.slack(lost, delta, reports=reports[0] if reports else 1)}
 
 
 def _order(case: Case) -> Case:
@@ -252,15 +276,23 @@ def _logged(case: Case) -> Case:
 
 def _watched(case: Case) -> Case:
     """Verify a note for a client that demands witnesses, named by their keys."""
-    witnesses = [frozenset(map(bytes.fromhex, keys)) for keys in case["witnesses"]]
+    named = case["witnesses"]
+    quorum = {"least": case["demanded"], "of": named} if isinstance(named, list) else named
     point = follow_watched(
         bytes.fromhex(case["input"]),
         board=pairs(BOARD).signing.public_raw.hex(),
-        witnesses=witnesses,
-        demanded=case["demanded"],
+        witnesses=_quorum(quorum),
         before=None,
     )
     return {"size": point.size, "root": point.root.hex()}
+
+
+def _quorum(plain: Case) -> Quorum:
+    members = [
+        _quorum(member) if isinstance(member, dict) else frozenset(map(bytes.fromhex, member))
+        for member in plain["of"]
+    ]
+    return Quorum(plain["least"], tuple(members))
 
 
 def _challenge(case: Case) -> Case:
@@ -311,7 +343,12 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "coin": noises.coin,
     "fields": noises.fields,
     "directions": noises.directions,
+    "law": examining.law,
+    "crowd": examining.crowd,
+    "promise": examining.promise,
+    "exposure": examining.exposure,
     "upload": _upload,
+    "decoys": _decoys,
     "receipt": _receipt,
     "batch": _batch,
     "manifest": _manifest,

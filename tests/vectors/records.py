@@ -5,6 +5,7 @@ import struct
 
 from coatcheck.entropy import seeded
 from coatcheck.protocol.envelope import Purpose, binding
+from coatcheck.protocol.keys import KeyPairs, decoy_seed
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Receipt, issue_receipts
 from coatcheck.protocol.wire.batches import PART, Batch, Manifest, Part
@@ -91,6 +92,56 @@ def uploads() -> list[Case]:
         case("its receipt", "receipt", signed.hex(), fields=held),
         case("its receipt from another commit", "receipt", alone.hex(), fields=held),
         *wrong("receipt", "receipt", *torn),
+        *uploads_with_decoys(),
+    ]
+
+
+def uploads_with_decoys() -> list[Case]:
+    """An upload of three reports under Alice's keys and her decoys', and altered copies."""
+    round_, name = kinds.the_round("with decoys"), bytes([ALICE]) * 16
+    inner = binding(Purpose.REPORT, digest=round_.digest, group=0)
+    outer = binding(Purpose.LAYER, digest=round_.digest, group=0, upload=name)
+    own = kinds.seed(ALICE)
+    seeds = [decoy_seed(own, 2), own, decoy_seed(own, 1)]  # their order is random
+    texts = [
+        encode_report(
+            round_,
+            group=0,
+            contact=KeyPairs(round_.suite, seed).contact_raw,
+            payload=bytes([40 + place] * 6),
+            note=b"",
+        )
+        for place, seed in enumerate(seeds)
+    ]
+    items = [seal(text, to=SERVER, bound=inner, number=200 + n) for n, text in enumerate(texts)]
+    body = b"".join(
+        seal(item, to=SHUFFLER, bound=outer, number=210 + n) for n, item in enumerate(items)
+    )
+    raw = Upload(0, round_.digest, name, body).encode(round_)
+    ids = [name + bytes([place]) for place in range(3)]
+    ranks = [
+        hashlib.blake2b(
+            b"\0" + round_.digest + id_,
+            key=bytes(range(32)),
+            digest_size=16,
+            person=b"coatcheck order",
+        ).digest()
+        for id_ in ids
+    ]
+    by_rank = sorted(range(3), key=ranks.__getitem__)
+    fields = {
+        "ids": [id_.hex() for id_ in ids],
+        "ranks": [rank.hex() for rank in ranks],
+        "reports_by_rank": [texts[n].hex() for n in by_rank],
+    }
+    return [
+        case("a report between two decoys", "decoys", raw.hex(), fields=fields),
+        *wrong(
+            "decoys",
+            "decoys",
+            ("a report too few", raw[: len(raw) - len(body) // 3], "malformed"),
+            ("a report too many", raw + body[: len(body) // 3], "malformed"),
+        ),
     ]
 
 

@@ -10,6 +10,8 @@ _SLACK = {
     1e-9: {0: 29, 1: 33, 2: 35, 10: 48, 100: 104, 1000: 287},
     0.25: {0: 1, 1: 2, 5: 3},
 }
+_SLACK_OF_THREE = {0: 11, 1: 13, 10: 22, 100: 55}
+"""At 1e-3 with two decoys, so that each person hands in three reports."""
 
 
 def cases() -> list[Case]:
@@ -36,5 +38,9 @@ def cases() -> list[Case]:
             case(f"{lost} lost at {delta:g}", "slack", [lost, delta], fields={"slack": more})
             for delta, row in _SLACK.items()
             for lost, more in row.items()
+        ],
+        *[
+            case(f"{lost} lost, 3 reports", "slack", [lost, 1e-3, 3], fields={"slack": more})
+            for lost, more in _SLACK_OF_THREE.items()
         ],
     ]

@@ -101,7 +101,30 @@ def cases() -> list[Case]:
                 demanded=1,
             )
         )
+    group = {"least": 2, "of": [_either(one, two), _keys(three)]}
+    quorums: dict[str, tuple[Case, list[int]]] = {
+        "a group and a witness": (group, [one, three]),
+        "the group alone is one of two": (group, [one, two]),
+        "a quorum of nobody": ({"least": 0, "of": []}, []),
+    }
+    for name, (quorum, signers) in quorums.items():
+        note = _cosigned(Note(_text()).signed(_KEY, _BOARD.sign), *signers)
+        expect = "unavailable" if "alone" in name else "success"
+        found.append(
+            case(
+                f"a watched checkpoint: {name}",
+                "watched",
+                note.write().hex(),
+                expect,
+                witnesses=quorum,
+            )
+        )
     return [_filled(one) for one in found]
+
+
+def _either(*numbers: int) -> Case:
+    """Return a quorum of one of these witnesses."""
+    return {"least": 1, "of": [_keys(number) for number in numbers]}
 
 
 def _filled(one: Case) -> Case:

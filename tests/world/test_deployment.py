@@ -80,11 +80,12 @@ def test_the_roles_find_each_other(services: dict[str, dict[str, Any]]) -> None:
 
 
 def test_the_relay_has_no_keys_and_no_database(services: dict[str, dict[str, Any]]) -> None:
-    """It runs the command with its settings, and nothing of a role is mounted."""
+    """It runs with its settings and a folder for public key lists; nothing of a role is mounted."""
     settings = read_settings(SETTINGS, role="relay", kind=RelaySettings)
     assert services["relay"]["command"] == ["serve", "relay", "--config", "/deploy/coatcheck.toml"]
     assert settings.url == "http://127.0.0.1:8004"
-    assert services["relay"]["volumes"] == ["./deploy:/deploy:ro"]
+    assert settings.key_lists == "/lists"
+    assert services["relay"]["volumes"] == ["relay-lists:/lists", "./deploy:/deploy:ro"]
 
 
 def test_the_witness_keeps_what_it_cosigned(services: dict[str, dict[str, Any]]) -> None:
@@ -103,8 +104,12 @@ def test_the_witness_keeps_what_it_cosigned(services: dict[str, dict[str, Any]])
 def test_the_people_of_compose_take_part_in_the_draft_beside_it(
     services: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
-    """The script and the draft, run as they are against real services on loopback."""
+    """Scripts and draft, run against real services: a round opened, checked and joined."""
     assert services["people"]["entrypoint"] == ["sh", "/deploy/people.sh"]
+    first = services["first-round"]
+    assert first["entrypoint"] == ["sh", "/deploy/first-round.sh"]
+    assert first["environment"]["SERVER"] == "http://127.0.0.1:8002"
+    assert set(first["depends_on"]) >= {"shuffler", "server", "board", "relay", "witness"}
     draft = json.loads((ROOT / "deploy" / "draft.json").read_text(encoding="utf-8"))
     people = int(services["people"]["environment"]["PEOPLE"])
     assert [group["minimum"] for group in draft["groups"]] == [people, people]
@@ -115,15 +120,20 @@ def test_the_people_of_compose_take_part_in_the_draft_beside_it(
     with Cluster(tmp_path / "roles", relay=True, witnesses=1) as local:
         for path in local.folder.glob("*.public"):
             shutil.copy(path, tmp_path / f"{local.role(path.stem)}.pub")
+        (tmp_path / "draft.json").write_text(json.dumps(draft), encoding="utf-8")
         told = {
-            "ROUND": local.open_round(draft, closes=1, expires=300),
+            "DRAFT": str(tmp_path / "draft.json"),
+            "SERVER": local.url("server"),
+            "OPERATOR": str(local.folder / "admin.token"),
             "PEOPLE": "2",
             "RELAY": local.url("relay"),
             "KEYS": str(tmp_path),
             "HOMES": str(homes),
         }
-        said = _run([str(ROOT / "deploy" / "people.sh")], tmp_path, **told)
-    assert said == "everybody was answered\n"
+        said = _run([str(ROOT / "deploy" / "first-round.sh")], tmp_path, **told).splitlines()
+    assert said[0].startswith("the round is http://127.0.0.1:")
+    assert all(line.startswith("works ") for line in said[1:-1])
+    assert said[-1] == "everybody was answered"
     assert len(list(homes.glob("*.answer"))) == 4
 
 
@@ -138,7 +148,7 @@ def test_no_role_has_the_keys_or_the_database_of_another(
     stores = [read_settings(SETTINGS, role=r, kind=k).store for r, k in KINDS.items()]
     assert len(set(stores)) == len(stores)
     rounds = [m for role in KINDS for m in services[role]["volumes"] if "/keys/rounds" in m]
-    assert rounds == ["shuffler-rounds:/keys/rounds", "server-rounds:/keys/rounds"]
+    assert rounds == [f"{role}-rounds:/keys/rounds" for role in ("shuffler", "server", "board")]
 
 
 def test_no_role_can_open_the_database_of_another(postgres: Postgres) -> None:

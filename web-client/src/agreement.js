@@ -11,12 +11,13 @@ import { HEX, check, readTerms } from "./terms.js";
 const KEY = /^[0-9a-f]{64}$/;
 const keys = (value) => Array.isArray(value) && value.every((key) => typeof key === "string" && KEY.test(key));
 const several = (value) => Array.isArray(value) && value.every(keys);
+const quorum = (value) => Array.isArray(value?.of) && value.of.every((member) => keys(member) || quorum(member));
 
 /** Reject `trusted` if it does not have the expected shape. */
 function checkShape(trusted) {
   const { server = [], shufflers = [], board = [], witnesses = [], anywhere = [] } = trusted ?? {};
   if (Array.isArray(trusted) || typeof trusted !== "object" || trusted === null
-    || ![server, board, anywhere].every(keys) || ![shufflers, witnesses].every(several)) {
+    || ![server, board, anywhere].every(keys) || !several(shufflers) || !(several(witnesses) || quorum(witnesses))) {
     throw new Misuse(
       "`trusted` must say in which role each key is trusted, in hex: { server: [key], shufflers: [[key]], board: [key] },"
       + " and witnesses: [[key]] if you demand some",
@@ -25,21 +26,27 @@ function checkShape(trusted) {
 }
 
 /**
- * Return the witnesses and how many of them must have cosigned the board's log: `demanded`, or all by default.
- * @param {import("./types.js").Trusted} trusted
+ * Return who must have cosigned the board's log: `witnesses` as a list of which `demanded` (all by default) must, or as a
+ * quorum of its own, `{ least, of }`, whose members may be quorums again.
+ * @param {import("./types.js").Trusted} trusted @returns {import("./types.js").Quorum}
  */
-function cosignersOf({ witnesses = [], demanded = witnesses.length }) {
-  if (!(Number.isInteger(demanded) && demanded >= 0 && demanded <= witnesses.length)) {
-    throw new Misuse(`\`demanded\` must be from 0 to ${witnesses.length}, the number of \`witnesses\`; got ${demanded}`);
+function cosignersOf({ witnesses = [], demanded }) {
+  if (!Array.isArray(witnesses)) return checkedQuorum(witnesses);
+  return checkedQuorum({ least: demanded ?? witnesses.length, of: witnesses });
+}
+
+function checkedQuorum({ least, of }) {
+  if (!Array.isArray(of) || !(Number.isInteger(least) && least >= 0 && least <= of.length)) {
+    throw new Misuse(`the number of witnesses that you demand must be from 0 to that of \`witnesses\`, ${of?.length}; got ${least}`);
   }
-  return { witnesses, demanded };
+  return { least, of: of.map((member) => (Array.isArray(member) ? member : checkedQuorum(member))) };
 }
 
 /**
  * Refuse terms that name an untrusted key in any role, or that omit a shuffler on which the person relies.
  * `trusted` is { server: [hex], shufflers: [[hex], ...], board: [hex] }, with one list per shuffler: its
  * keys, more than one during a key change. Keys in `anywhere: [hex]` are trusted in any role, which is
- * weaker. `cosignersOf` reads `witnesses: [[hex], ...]`.
+ * weaker. `cosignersOf` reads `witnesses`.
  * @param {{ server: any, shufflers: any[], board: any }} terms @param {import("./types.js").Trusted} trusted
  */
 function checkTrust({ server, shufflers, board }, trusted) {

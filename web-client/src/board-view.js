@@ -89,7 +89,7 @@ export class BoardView {
   /** Check that the log contains the terms. Call this before you spend or send: otherwise other people may have received different terms. */
   async terms() {
     const proof = await this.grown();
-    if (!proof.size) throw this.round.cosigners.demanded ? new Unavailable(UNSEEN) : new Refused(UNLOGGED);
+    if (!proof.size) throw this.round.cosigners.least ? new Unavailable(UNSEEN) : new Refused(UNLOGGED);
     const raw = await this.peer.get(`${this.round.atBoard}/logged?size=${proof.size}`).catch((error) => {
       throw error.status === 404 ? new Refused(UNLOGGED) : error;
     });

@@ -3,23 +3,19 @@
 // Only `join` uses the value. The client recomputes every promise itself. This file does no input or
 // output: `session.js` fetches and stores.
 
-import { amplify } from "./amplification.js";
+import { examined } from "./amplification.js";
 import { compare, concat, equal, hex, padded, unhex } from "./encoding.js";
 import { Entropy } from "./entropy.js";
 import { binding, seal, unseal } from "./envelope.js";
 import { Misuse, Refused } from "./errors.js";
 import { checkExposure } from "./exposure.js";
-import { addressOf, keyPairs, sealingKey } from "./keys.js";
+import { addressOf, decoySeed, keyPairs, sealingKey } from "./keys.js";
 import { sameRound } from "./letters.js";
 import * as messages from "./messages.js";
 import { randomizerOf } from "./randomizers.js";
 import { ADDRESS } from "./suites.js";
+import { decoyTickets } from "./ticket.js";
 import { verifySignatures } from "./agreement.js";
-
-const ROUNDING = 1e-9; // the last digits in which two implementations may differ
-// Two implementations sum in different orders, so an honest promise may lie slightly below this bound. The person
-// spends this bound, and the person's limit has no such slack.
-const COARSE = 1e-4;
 
 /**
  * Check the terms for one group; refuse them if they promise less than `limit`. Uses nothing private. `now` in seconds since 1970.
@@ -42,17 +38,12 @@ export function examine(signed, { group, trusted, limit, now }) {
   if (size !== of.payload_size) {
     throw new Refused(`\`payload_size\` in the terms is ${of.payload_size}, but reports of this randomizer have ${size} bytes: do not join`);
   }
+  if (of.decoys && !randomizer.decoy) throw new Refused(`${randomizer.name} has no decoys, but the terms ask for them: do not join`);
   checkExposure(round, number);
   const { promise } = of;
-  const law = randomizer.law();
+  const law = { ...randomizer.law(), decoys: of.decoys };
   const delta = promise.delta - round.terms.trap_delta; // the rest is the probability that traps fail to detect replacement
-  const epsilon = amplify(law, { ...promise, crowd: of.minimum, delta });
-  if (epsilon > promise.epsilon * (1 + COARSE) + ROUNDING) {
-    throw new Refused(
-      `the terms promise ε = ${promise.epsilon.toPrecision(4)}, but a crowd of ${of.minimum} gives only`
-      + ` ε = ${epsilon.toPrecision(4)}: do not join`,
-    );
-  }
+  const epsilon = examined(law, promise, { crowd: of.minimum, delta }); // no slack against the person's limit
   if (epsilon > limit.epsilon || promise.delta > limit.delta) {
     throw new Refused(
       `the round costs (ε, δ) = (${epsilon.toPrecision(4)}, ${promise.delta}), your limit is`
@@ -78,38 +69,40 @@ export async function join(invitation, value, { entropy = new Entropy(), note = 
   if (note.length > of.note_size) throw new Misuse(`\`note\` must have at most ${of.note_size} bytes in this round, got ${note.length}`);
   const report = randomizer.respond(randomizer.snap(value), entropy);
   const seed = entropy.token(32);
-  const keys = await keyPairs(round.suite, seed);
-  const text = messages.encodeReport({
-    group,
-    contact: keys.contact,
-    payload: messages.encodePayload(randomizer, report),
-    note: padded(note, of.note_size),
-  });
-  const { upload, registrations } = await wrap(text, round, group, entropy);
+  const texts = [];
+  for (let number = 0; number <= of.decoys; number += 1) { // the report, then its decoys
+    const { contact } = await keyPairs(round.suite, number ? decoySeed(seed, number) : seed);
+    const payload = messages.encodePayload(randomizer, number ? /** @type {any} */ (randomizer).decoy(entropy) : report);
+    texts.push(messages.encodeReport({ group, contact, payload, note: padded(note, of.note_size) }));
+  }
+  const { upload, registrations } = await wrap(texts, round, group, entropy);
   const { digest, suite } = round;
   const ticket = {
     round: round.terms.round, digest, suite: suite.name, group, seed, upload, registrations, registered: [],
     receipt: new Uint8Array(), written: 0, seen: [],
+    decoys: texts.slice(1).map(() => ({ written: 0, seen: [] })),
   };
   return { ticket, report };
 }
 
-/** Seal a report to the server and the cascade, with one trap beside it for every later shuffler. */
-async function wrap(text, round, group, entropy) {
+/** Seal a report and its decoys to the server and the cascade, with one trap beside them for every later shuffler. */
+async function wrap(texts, round, group, entropy) {
   const { terms, suite, digest } = round;
   const id = entropy.token(16);
   const server = sealingKey(suite, unhex(terms.server.sealing));
-  const report = await seal(text, { suite, to: server, bound: binding("report", { digest, group }) });
-  const items = [await layered(report, round, { group, id, last: terms.shufflers.length - 1 })];
+  const items = [];
+  for (const text of texts) {
+    const report = await seal(text, { suite, to: server, bound: binding("report", { digest, group }) });
+    items.push(await layered(report, round, { group, id, last: terms.shufflers.length - 1 }));
+  }
   const registrations = [];
   for (let hop = 1; hop < terms.shufflers.length; hop += 1) {
     const trap = entropy.token(round.itemSize(group, hop + 1));
     items.push(await layered(trap, round, { group, id, last: hop }));
     registrations.push(messages.encodeRegistration(round, { hop, group, trap }));
   }
-  const order = [];
-  while (items.length) order.push(items.splice(Number(entropy.integer(BigInt(items.length))), 1)[0]);
-  return { upload: messages.encodeUpload(round, { group, id, body: concat(...order) }), registrations };
+  const body = concat(...entropy.shuffled(items));
+  return { upload: messages.encodeUpload(round, { group, id, body }), registrations };
 }
 
 /** Seal bytes to each shuffler from the one at `last` down to the first. */
@@ -171,14 +164,28 @@ export function outcomeOf(ticket, raw, round) {
 export async function collect(ticket, raw, round) {
   const outcome = outcomeOf(ticket, raw, round);
   if (!outcome.answered) throw new Refused(`${outcome.words}; nobody gets an answer`);
+  const answer = await answerTo(ticket, messages.readBulletin(raw, round), round);
+  if (!answer) {
+    const proof = ticket.receipt.length ? "your receipt proves" : "you have no receipt to prove";
+    throw new Refused(`your address ${await addressOfTicket(ticket, round)} is not on the board; ${proof} that the shuffler received your report`);
+  }
+  return answer;
+}
+
+/**
+ * Open the answer to each decoy in the bytes of a bulletin, for its letters; null for one that is not on the board.
+ * @param {import("./types.js").Ticket} ticket @param {Uint8Array} raw @param {import("./types.js").Round} round
+ * @returns {Promise<(import("./types.js").Answer | null)[]>}
+ */
+export async function decoyAnswers(ticket, raw, round) {
   const bulletin = messages.readBulletin(raw, round);
+  return Promise.all(decoyTickets(ticket).map((decoy) => answerTo(decoy, bulletin, round)));
+}
+
+async function answerTo(ticket, bulletin, round) {
   const keys = await keyPairs(round.suite, ticket.seed);
   const entry = find(bulletin.entries[ticket.group], keys.address);
-  if (!entry) {
-    const proof = ticket.receipt.length ? "your receipt proves" : "you have no receipt to prove";
-    throw new Refused(`your address ${hex(keys.address)} is not on the board; ${proof} that the shuffler received your report`);
-  }
-  return opened(ticket, entry, bulletin.sizes, { round, keys });
+  return entry ? opened(ticket, entry, bulletin.sizes, { round, keys }) : null;
 }
 
 /**

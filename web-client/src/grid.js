@@ -20,6 +20,7 @@ export function grid(params, box) {
   const total = good ? cells.reduce((product, count) => product * BigInt(count), 1n) : 0n;
   if (!good || total > 1n << 32n) throw new Refused("`cells` in the terms must be one positive number per axis, at most 2^32 cells in all");
   const heads = headsFor(params.epsilon, 1n, total);
+  const decoy = (entropy) => cells.map((count) => Number(entropy.integer(BigInt(count))));
   const cellOf = (point) => point.map((i, axis) => Math.floor(((i + box.half) * cells[axis]) / (box.steps + 1)));
   return {
     cells,
@@ -29,10 +30,11 @@ export function grid(params, box) {
     center: cellOf,
     respond(point, entropy) {
       const near = cellOf(point);
-      const far = cells.map((count) => Number(entropy.integer(BigInt(count))));
+      const far = decoy(entropy);
       return entropy.coin(heads) ? near : far;
     },
-    law: () => countedLaw(heads, 1, Number(total)),
+    decoy,
+    law: () => countedLaw(heads, 1, Number(total), params.epsilon),
     place: (report) => report.map((y, axis) => box.value(((y + 0.5) / cells[axis]) * 2 - 1, axis)),
   };
 }
@@ -42,6 +44,7 @@ function labels(params, { dimension, labels: names }) {
   if (String(params.cells) !== String(names.length)) throw new Refused("`cells` in the terms must be the number of labels");
   const total = BigInt(names.length);
   const heads = headsFor(params.epsilon, 1n, total);
+  const decoy = (entropy) => [Number(entropy.integer(total))];
   return {
     cells: params.cells,
     heads,
@@ -49,10 +52,11 @@ function labels(params, { dimension, labels: names }) {
     high: [names.length - 1],
     center: (point) => point,
     respond(point, entropy) {
-      const far = [Number(entropy.integer(total))];
+      const far = decoy(entropy);
       return entropy.coin(heads) ? point : far;
     },
-    law: () => countedLaw(heads, 1, names.length),
+    decoy,
+    law: () => countedLaw(heads, 1, names.length, params.epsilon),
     place: ([report]) => names[report],
   };
 }
@@ -92,7 +96,8 @@ export function codebook(params, domain) {
       const far = Number(entropy.integer(BigInt(size)));
       return [entropy.coin(heads) ? near : far];
     },
-    law: () => countedLaw(heads, closest, size),
+    decoy: (entropy) => [Number(entropy.integer(BigInt(size)))],
+    law: () => countedLaw(heads, closest, size, params.epsilon),
     place: ([index]) => points[index].map((i, axis) => domain.value(i / domain.half, axis)),
   };
 }

@@ -2,19 +2,20 @@
 
 export * as admission from "./admission.js";
 export { verifySignatures } from "./agreement.js";
-export { amplify, deltaAbove } from "./amplification.js";
+export { amplify, deltaAbove, examined, kindsOf } from "./amplification.js";
 export { headsFor } from "./biased-coin.js";
 export { Factor, hashToPoint, readPoint } from "./blinded-sets.js";
 export { BoardView } from "./board-view.js";
 export { Candidates, beginSettling, settleByLetter, settlingTerms } from "./candidates.js";
-export { addReceipt, addRegistrationReceipt, addressOfTicket, collect, examine, join, openEntry, outcomeOf } from "./client.js";
+export { addReceipt, addRegistrationReceipt, addressOfTicket, collect, decoyAnswers, examine, join, openEntry, outcomeOf } from "./client.js";
 export { base64, hex, text, unbase64, unhex, utf8 } from "./encoding.js";
 export { Entropy } from "./entropy.js";
 export { binding, seal, unseal } from "./envelope.js";
 export { Misuse, Refused, Unavailable } from "./errors.js";
+export { exposure } from "./exposure.js";
 export { DirectClient, retry } from "./http-client.js";
-export { addressOf, checkSignature, contactOf, keyPairs, sealingKey, verifyingKey } from "./keys.js";
-export { beginLedger, readLedger, recordOutcome, spend, spent } from "./ledger.js";
+export { addressOf, checkSignature, contactOf, decoySeed, keyPairs, sealingKey, verifyingKey } from "./keys.js";
+export { beginLedger, readLedger, recordOutcome, spend, spent, worst } from "./ledger.js";
 export { read, readNotice, write } from "./letters.js";
 export { checkConsistency, checkInclusion, rootOf } from "./merkle.js";
 export * as messages from "./messages.js";
@@ -28,7 +29,7 @@ export { readCosignedCheckpoint, readLogCheckpoint, readSignedNote } from "./sig
 export { memoryStore } from "./store.js";
 export { suiteNamed } from "./suites.js";
 export { readTerms } from "./terms.js";
-export { readTicket, writeTicket } from "./ticket.js";
+export { decoyTickets, readTicket, withDecoy, writeTicket } from "./ticket.js";
 export { checkLogged, checkPlaced, checkTerms, follow } from "./verification.js";
 /** @typedef {import("./types.js").Trusted} Trusted */
 /** @typedef {import("./types.js").Limit} Limit */

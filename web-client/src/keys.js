@@ -85,6 +85,9 @@ export function contactOf(suite, raw) {
 
 const derive = (seed, label) => hkdf(hash, seed, undefined, utf8(label), 32);
 
+/** Return the seed of the keys of a person's decoy, numbered from 1. */
+export const decoySeed = (seed, number) => derive(seed, `coatcheck/v1/decoy\0${String.fromCharCode(number)}`);
+
 /** Derive both pairs from one seed. */
 export async function keyPairs(suite, seed) {
   const opening = derive(seed, "coatcheck/v1/opening");

@@ -2,7 +2,8 @@
 //
 // Adds epsilons and deltas, which is valid for any rounds; the Python ledger composes more tightly.
 // Takes and returns plain data: the caller stores it before it sends anything. A round that did not end as
-// promised costs the randomizer's local ε, and so does one whose outcome is unknown by its deadline.
+// promised costs the randomizer's local ε, for good: nothing lowers `spent`. While an outcome is overdue, the
+// local ε is set aside: `worst` shows it, and `spend` leaves room for it.
 
 import { hex, parse } from "./encoding.js";
 import { Refused } from "./errors.js";
@@ -20,23 +21,37 @@ export function beginLedger({ epsilon, delta }) {
 export function readLedger(document) {
   const ledger = parse(document);
   const good = ledger?.coatcheck === "browser-ledger/1" && Array.isArray(ledger.entries)
-    && ledger.entries.every(({ epsilon, delta, local, until }) => epsilon >= 0 && delta >= 0 && local >= 0 && until >= 0);
+    && ledger.entries.every(({ epsilon, delta, local, until, end }) => (
+      epsilon >= 0 && delta >= 0 && local >= 0 && until >= 0 && ["", "answered", "lost"].includes(end)));
   if (!good) throw new Refused("this is not a valid browser ledger: restore it from a backup before you join a round");
   return { ...beginLedger(ledger), entries: ledger.entries };
 }
 
 const seconds = () => Date.now() / 1000;
 
+/** Add up entries, those that are lost with their local ε. */
+function sum(entries, isLost) {
+  const cost = (entry) => (isLost(entry) ? Math.max(entry.epsilon, entry.local) : entry.epsilon);
+  return {
+    epsilon: entries.reduce((total, entry) => total + cost(entry), 0),
+    delta: entries.reduce((total, { delta }) => total + delta, 0),
+  };
+}
+
 /**
- * Return the (ε, δ) of all rounds so far. A round that did not end as promised costs its local ε, and so does
- * one whose outcome is overdue.
+ * Return the (ε, δ) of all rounds so far, by the outcomes that were recorded. It only rises.
+ * @param {{ entries: any[] }} ledger @returns {import("./types.js").Limit}
+ */
+export function spent({ entries }) {
+  return sum(entries, ({ end }) => end === "lost");
+}
+
+/**
+ * Return what all rounds so far cost if every round whose outcome is overdue did not end as promised.
  * @param {{ entries: any[] }} ledger @param {number} [now] @returns {import("./types.js").Limit}
  */
-export function spent(ledger, now = seconds()) {
-  const lost = (entry) => entry.end === "lost" || (entry.end !== "answered" && now >= entry.until);
-  const costs = ledger.entries.map((entry) => (lost(entry) ? { epsilon: Math.max(entry.epsilon, entry.local), delta: entry.delta } : entry));
-  const sum = (name) => costs.reduce((total, entry) => total + entry[name], 0);
-  return { epsilon: sum("epsilon"), delta: sum("delta") };
+export function worst({ entries }, now = seconds()) {
+  return sum(entries, ({ end, until }) => end === "lost" || (!end && now >= until));
 }
 
 /**
@@ -67,7 +82,7 @@ export function spend(ledger, ticket, invitation, now = seconds()) {
   const until = invitation.round.endDue;
   const entry = { round, content, name: ticket.round, epsilon, delta, local, until, end: "" };
   const entries = [...ledger.entries, entry];
-  const after = spent({ entries }, now);
+  const after = worst({ entries }, now);
   if (after.epsilon > ledger.epsilon || after.delta > ledger.delta) {
     throw new Refused(
       `with this round you would have spent ε = ${after.epsilon.toPrecision(4)} of ${ledger.epsilon}`

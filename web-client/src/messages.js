@@ -133,10 +133,13 @@ export function checkEntry(entry, round, { group, head, place, path }) {
 
 /** Return how a heading contradicts itself, as a sentence; empty if it does not. */
 function flaw({ outcome, reason, signer, tallies, roots }, round) {
-  const short = tallies.some((tally, group) => remaining(tally) < round.terms.groups[group].minimum);
+  const short = tallies.some((tally, group) => {
+    const { minimum, decoys } = round.terms.groups[group];
+    return remaining(tally) < (1 + decoys) * minimum;
+  });
   if (!REASONS[outcome].includes(reason)) return "its outcome cannot have this reason";
   if (outcome !== ABANDONED && signer !== SERVER) return "a shuffler signed an outcome that only the server can sign";
-  if (outcome === ANSWERED && short) return "it answers a group with fewer reports than its minimum";
+  if (outcome === ANSWERED && short) return "it answers a group with fewer reports than its minimum crowd hands in";
   if (outcome === REFUSED && short !== (reason === 1)) return "its reason contradicts its counts";
   const counted = tallies.some(({ received, dropped }) => received || dropped.some(Boolean)) || roots.some(Boolean);
   return outcome === ABANDONED && counted ? "it has counts, but the round was abandoned" : "";
@@ -284,7 +287,7 @@ export const recipientOf = (raw) => raw.slice(4 + DIGEST, 4 + DIGEST + ADDRESS);
  * the checkpoint must be the signed note that they cosigned.
  */
 export function readCheckpoint(raw, round) {
-  if (round.cosigners.demanded) return readCosignedCheckpoint(raw, round.terms.board.verifying, round.cosigners);
+  if (round.cosigners.least) return readCosignedCheckpoint(raw, round.terms.board.verifying, round.cosigners);
   if (raw.length !== 44 + SIGNATURE || !equal(raw.slice(0, 4), byte(VERSION, 0, 0, 0))) {
     throw new Refused("a checkpoint must have 108 bytes and begin with its version");
   }

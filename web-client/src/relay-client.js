@@ -1,12 +1,13 @@
 // HTTP client through a relay: requests sealed to the roles' gateways, at random times. SPEC section 17.
 //
 // The page supplies the browser's `fetch`; this file calls it with the relay's address only. The relay
-// passes on the gateways' keys; the client accepts keys that a trusted role signed.
+// passes on the gateways' keys; the client accepts keys that a trusted role signed, one list per day: a gateway that
+// gave each person keys of their own could tell them apart.
 //
 // A relay and a role that both record times could link requests that follow each other immediately, so the client
 // draws request times at random. Waiting without a relay would hide nothing, so the client does not wait then.
 
-import { concat, unhex, unsigned, utf8 } from "./encoding.js";
+import { concat, hex, unhex, unsigned, utf8 } from "./encoding.js";
 import { Entropy } from "./entropy.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
 import { readBody, wait, checkStatus } from "./http-client.js";
@@ -21,29 +22,48 @@ const REQUEST_MEDIA = "message/ohttp-req";
 const KEYS_MEDIA = "application/ohttp-keys";
 const REGISTRIES = ["ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "mil", "ne", "net", "nom", "or", "org"];
 const OHTTP_KEY = "http-problem-types#ohttp-key";
+const PERIOD = 86_400; // seconds for which a gateway has one list of keys: a day of UTC
+const SLACK = 3_600; // seconds by which a clock may differ before a list counts as early or ended
+
+/**
+ * The newest key list of a gateway: the keys in hex, and when their day ends.
+ * @typedef {{ keys: string, until: number, signatures: string[] }} KeyList
+ * Where the lists that a person has seen are stored, by the gateway's host.
+ * @typedef {{ load: () => Promise<Record<string, KeyList>>, save: (host: string, list: KeyList) => Promise<unknown> }} SeenKeys
+ */
+
+/** Return a place for lists that is lost with the page. @returns {SeenKeys} */
+function listsInMemory() {
+  /** @type {Record<string, KeyList>} */
+  const lists = {};
+  return { load: async () => lists, save: async (host, list) => { lists[host] = list; } };
+}
 
 /**
  * HTTP client that connects to the relay only, whatever fails. `first` is the round's address at its first
  * shuffler. Every other role counts as a board unless `know` names it as a shuffler. `trusted` is as in `examine`.
+ * `seen` is where the gateways' key lists stay, by default as long as this object.
  */
 export class RelayClient {
   #url;
   #shufflers;
   #trusted;
   #fetch;
+  #seen;
   #configs = new Map();
   #least = SIZES[0];
 
   /**
    * @param {string} url
-   * @param {{ first: string, trusted: import("./types.js").Trusted, fetch?: typeof globalThis.fetch }} options
+   * @param {{ first: string, trusted: import("./types.js").Trusted, fetch?: typeof globalThis.fetch, seen?: SeenKeys }} options
    */
-  constructor(url, { first, trusted, fetch = globalThis.fetch }) {
+  constructor(url, { first, trusted, fetch = globalThis.fetch, seen = listsInMemory() }) {
     this.#url = originOf(url);
     if (url.replace(/\/$/, "") !== this.#url) throw new Misuse(`\`relay\` must be https://HOST[:PORT] without a path, got ${url}`);
     this.#shufflers = new Set([new URL(first).origin]);
     this.#trusted = trusted;
     this.#fetch = fetch;
+    this.#seen = seen;
   }
 
   /** Add the shufflers of a cascade, as the terms name them. */
@@ -86,7 +106,7 @@ export class RelayClient {
   }
 
   /**
-   * Send a request; if the gateway has changed its keys, send it once more with the new ones.
+   * Send a request; if a new day of the gateway has begun, send it once more with the new key.
    * @param {string} method @param {string} url @param {{ headers?: [string, string][], content?: Uint8Array }} [options]
    */
   async #exchange(method, url, { headers = [], content } = {}) {
@@ -97,33 +117,58 @@ export class RelayClient {
     const size = messageSize(Math.max(encodeRequest(request).length, this.#least - OVERHEAD), OVERHEAD);
     const encoded = encodeRequest(request, size);
     for (let turn = 0; turn < 2; turn += 1) {
-      const sealed = await sealRequest(encoded, await this.#config(origin, host));
+      const { until, config } = await this.#config(origin, host);
+      const sealed = await sealRequest(encoded, config);
       const answer = await this.#at(host, { method: "POST", headers: { "content-type": REQUEST_MEDIA }, body: sealed.raw });
       const raw = await this.#read(answer);
       if (answer.ok) return decodeResponse(await sealed.open(raw));
       // The gateway opened nothing, so sending again is not a repetition.
       if (answer.status !== 400 || !new TextDecoder().decode(raw).includes(OHTTP_KEY)) break;
-      this.#configs.delete(origin);
+      const next = await this.#fetchKeys(origin, host, { fresh: true });
+      if (next.until === until) throw new Unavailable(`${host} does not open requests under its key of today: try later, at the latest tomorrow`);
     }
     throw new Unavailable(`the relay cannot reach ${host} now: try later; nothing was sent directly`);
   }
 
   async #config(origin, host) {
+    const current = this.#configs.get(origin);
+    return current?.until > Date.now() / 1000 ? current : this.#fetchKeys(origin, host);
+  }
+
+  /** Take the list that this person has seen, or the relay's; never a second one of a day. */
+  async #fetchKeys(origin, host, { fresh = false } = {}) {
+    checkApart(new URL(this.#url).hostname, new URL(origin).hostname);
     const now = Date.now() / 1000;
-    if (!(this.#configs.get(origin)?.until > now)) {
-      checkApart(new URL(this.#url).hostname, new URL(origin).hostname);
-      const answer = await this.#at(host, { headers: { accept: KEYS_MEDIA } });
-      if (!answer.ok) throw new Unavailable(`the relay has no keys of ${host}: try later; nothing was sent directly`);
-      const raw = await this.#read(answer);
-      const header = answer.headers.get("coatcheck-until") ?? "";
-      const until = /^[0-9]{1,16}$/.test(header) ? Number(header) : NaN;
-      const signatures = (answer.headers.get("coatcheck-signatures") ?? "").split(", ");
-      if (!Number.isSafeInteger(until)) throw new Refused(`the relay did not say when the keys for ${host} expire: use another relay`);
-      this.#checkSigned(raw, until, signatures, origin);
-      if (!(until > now)) throw new Refused(`the relay's keys for ${host} have expired: try later`);
-      this.#configs.set(origin, { until, config: readKeys(raw) });
+    const before = (await this.#seen.load())[host];
+    const list = !fresh && before?.until > now ? before : await this.#listOfRelay(host);
+    const { until } = list;
+    this.#checkSigned(unhex(list.keys), until, list.signatures, origin);
+    if (!(until - PERIOD - SLACK <= now && now < until + SLACK)) {
+      throw new Unavailable(`the relay's keys for ${host} are not for today: check your clock, or try later`);
     }
-    return this.#configs.get(origin).config;
+    const newest = (await this.#seen.load())[host]; // another round of this person may have stored one meanwhile
+    if (until < newest?.until) throw new Refused(`the relay gives an older key list of ${host} than before: nothing was sent; use another relay`);
+    if (until === newest?.until && list.keys !== newest.keys) {
+      throw new Refused(`${host} has signed two key lists for one day, which could tell people apart: nothing was sent; do not use this role`);
+    }
+    await this.#seen.save(host, list);
+    const current = { until, config: readKeys(unhex(list.keys)) };
+    this.#configs.set(origin, current);
+    return current;
+  }
+
+  /** Fetch a gateway's list from the relay. @returns {Promise<KeyList>} */
+  async #listOfRelay(host) {
+    const answer = await this.#at(host, { headers: { accept: KEYS_MEDIA } });
+    if (!answer.ok) throw new Unavailable(`the relay has no keys of ${host}: try later; nothing was sent directly`);
+    const keys = hex(await this.#read(answer));
+    const header = answer.headers.get("coatcheck-until") ?? "";
+    const until = /^[0-9]{1,16}$/.test(header) ? Number(header) : NaN;
+    const signatures = (answer.headers.get("coatcheck-signatures") ?? "").split(", ");
+    if (!Number.isSafeInteger(until) || until % PERIOD) {
+      throw new Refused(`the relay did not say for which day the keys for ${host} are: use another relay`);
+    }
+    return { keys, until, signatures };
   }
 
   #checkSigned(raw, until, signatures, origin) {

@@ -279,11 +279,11 @@ export class Settling {
     return partner ? [partner] : [];
   }
 
-  /** Return whether the words of everybody who may be a partner have arrived. */
+  /** Return whether the words of every candidate who is not gone have arrived, with or without a partner. */
   get complete() {
     const { words, shares } = this.progress;
-    const expected = (this.pairs ? this.partners : this.lists.flat()).map(hex);
-    return expected.every((name) => Object.hasOwn(words, name) || !Object.hasOwn(shares, name));
+    const present = this.lists.flat().filter((candidate) => this.missed(candidate, this.steps.length) < SILENCES);
+    return present.map(hex).every((name) => Object.hasOwn(words, name) || !Object.hasOwn(shares, name));
   }
 
   /** Return the partner's address as soon as it is certain. */

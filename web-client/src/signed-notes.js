@@ -88,10 +88,11 @@ export function readLogCheckpoint(text) {
 
 /**
  * Read a checkpoint that is a signed note, and check that the board signed it and enough witnesses cosigned it.
- * `witnesses` holds the keys of each in hex, more than one during a key change. With the cosignature of one honest
- * witness, a client sees the log that this witness has followed, even in its first session.
+ * With the cosignature of one honest witness, a client sees the log that this witness has followed, even in its first
+ * session.
+ * @param {import("./types.js").Quorum} quorum
  */
-export function readCosignedCheckpoint(raw, board, { witnesses, demanded }) {
+export function readCosignedCheckpoint(raw, board, quorum) {
   const note = readSignedNote(raw);
   const key = noteKey(`coatcheck.example/board/${board}`, unhex(board));
   const { origin, size, root } = readLogCheckpoint(note.text);
@@ -100,10 +101,12 @@ export function readCosignedCheckpoint(raw, board, { witnesses, demanded }) {
   }
   const names = [...new Set(note.signatures.map(({ name }) => name))];
   const cosigners = (keys) => names.flatMap((name) => keys.map((witness) => noteKey(name, unhex(witness), COSIGNATURE)));
-  const count = witnesses.filter((keys) => isSigned(note, cosigners(keys))).length;
-  if (count < demanded) {
+  const count = ({ of }) => of.filter((member) => (
+    Array.isArray(member) ? isSigned(note, cosigners(member)) : count(member) >= member.least)).length;
+  const cosigned = count(quorum);
+  if (cosigned < quorum.least) {
     throw new Unavailable(
-      `${count} of your witnesses have cosigned the board's log, but you demand ${demanded}: try later`,
+      `${cosigned} of your witnesses (or groups of them) have cosigned the board's log, but you demand ${quorum.least}: try later`,
     );
   }
   return { size, root };

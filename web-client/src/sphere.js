@@ -104,7 +104,8 @@ export function sphere(params, domain) {
       const far = below(size);
       return [turn * size + (entropy.coin(heads) ? near : far)];
     },
-    law: () => countedLaw(heads, closest, size),
+    decoy: (entropy) => [Number(entropy.integer(BigInt(size * turns)))],
+    law: () => ({ ...countedLaw(heads, closest, size, params.epsilon), exact: false, binary: false }),
     place: () => null, // one report is a direction; only the mean of many is a place
   };
 }

@@ -31,6 +31,7 @@ export function storeOf(store) {
 }
 
 const LEDGER = "coatcheck/ledger";
+const GATEWAYS = "coatcheck/gateways";
 
 /** The pending change of each store's ledger: several sessions may join at once. @type {WeakMap<object, Promise<unknown>>} */
 const turns = new WeakMap();
@@ -102,9 +103,18 @@ export class PersonStore {
     await pending;
   }
 
+  /** The gateways' key lists that this person has seen, shared by all rounds. @returns {import("./relay-client.js").SeenKeys} */
+  get seenKeys() {
+    const load = async () => {
+      const stored = await this.#store.get(GATEWAYS);
+      return stored ? parse(stored) : {};
+    };
+    return { load, save: async (host, list) => this.#store.set(GATEWAYS, JSON.stringify({ ...await load(), [host]: list })) };
+  }
+
   /** Return the last checkpoint of the round's board, shared by all rounds of a person, and a function that stores the next one. */
   async checkpoint(round) {
-    const kind = round.cosigners.demanded ? "watched" : "checkpoint"; // witnesses lag behind the board
+    const kind = round.cosigners.least ? "watched" : "checkpoint"; // witnesses lag behind the board
     const name = `coatcheck/${kind}/${round.terms.board.verifying}`;
     const stored = await this.#store.get(name);
     const before = stored ? parse(stored) : null;

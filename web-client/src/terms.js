@@ -57,6 +57,7 @@ const GROUP = {
   answer_size: whole(8, 1 << 20),
   promise: nested(PROMISE),
   "note_size?": whole(0, 1 << 10),
+  "decoys?": whole(0, 8),
 };
 const SETTLE = {
   cell: POSITIVE,
@@ -108,14 +109,15 @@ export class Round {
     this.terms = { letter_size: 256, grace: 3600, trap_delta: 0, ...terms };
     this.terms.groups = terms.groups.map((group) => ({
       note_size: 0,
+      decoys: 0,
       ...group,
       promise: { corrupted: 0, exposed: 0, ...group.promise },
     }));
     this.document = document;
     this.digest = sha256(document);
     this.suite = suiteNamed(this.terms.suite);
-    /** @type {{ witnesses: string[][], demanded: number }} */
-    this.cosigners = { witnesses: [], demanded: 0 }; // the witnesses of the board's log, and how many must have cosigned it; `verifySignatures` sets it
+    /** @type {import("./types.js").Quorum} */
+    this.cosigners = { least: 0, of: [] }; // who must have cosigned the board's log; `verifySignatures` sets it
   }
 
   /** The round's public address: at the first shuffler. */
@@ -130,7 +132,7 @@ export class Round {
 
   /** The address of the board's checkpoint, or of the cosigned one if witnesses are demanded. */
   get checkpointAt() {
-    return `${this.terms.board.url}${this.cosigners.demanded ? "/log" : ""}/checkpoint`;
+    return `${this.terms.board.url}${this.cosigners.least ? "/log" : ""}/checkpoint`;
   }
 
   /** Whether anybody may report. The promise then assumes that outsiders do not flood the round. */
@@ -156,8 +158,13 @@ export class Round {
     return this.reportSize(group) + (1 + this.terms.shufflers.length - hop) * this.suite.overhead;
   }
 
+  /** How many items an upload has: the report and its decoys, and a trap for each later shuffler. */
+  itemsEach(group) {
+    return this.terms.shufflers.length + this.terms.groups[group].decoys;
+  }
+
   uploadSize(group) {
-    return UPLOAD_HEAD + this.terms.shufflers.length * this.itemSize(group, 0);
+    return UPLOAD_HEAD + this.itemsEach(group) * this.itemSize(group, 0);
   }
 
   entrySize(group) {
@@ -207,8 +214,13 @@ function checkConsistent(round) {
   if (terms.shufflers.length > 1 ? !(terms.trap_delta > 0 && terms.trap_delta < least) : terms.trap_delta) {
     throw new Refused("`trap_delta` must be above 0 and below every promise's `delta` with several shufflers, and 0 with one");
   }
-  for (const { name, minimum, promise } of terms.groups) {
-    if (promise.corrupted + promise.exposed >= minimum) {
+  for (const { name, admission } of terms.shufflers.slice(1)) {
+    // Made-up people could register there, and its traps would count them.
+    if (admission.kind === "open") throw new Refused(`shuffler ${name} counts people by their traps but admits anybody: do not join`);
+  }
+  for (const { name, minimum, promise, decoys, note_size: note } of terms.groups) {
+    if (decoys && note) throw new Refused(`group ${name} has \`decoys\`, so its \`note_size\` must be 0: do not join`);
+    if (promise.corrupted + Math.ceil(promise.exposed / Math.max(1, decoys)) >= minimum) {
       throw new Refused(`in group ${name}, \`corrupted\` plus \`exposed\` must be below \`minimum\`: do not join`);
     }
   }

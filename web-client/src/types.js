@@ -1,13 +1,14 @@
 // Types of arguments and results, for editors and type checkers; no code.
 
 /** @typedef {{ epsilon: number, delta: number }} Limit the most that something may cost */
+/** @typedef {{ least: number, of: (string[] | Quorum)[] }} Quorum at least so many of these witnesses, or quorums */
 /**
  * @typedef {object} Trusted the keys that you got over another channel, in hex, by role
  * @property {string[]} [server]
  * @property {string[][]} [shufflers] one list per shuffler that you rely on: its keys, more than one during a key change
  * @property {string[]} [board]
- * @property {string[][]} [witnesses] one list per witness whose cosignature of the board's log counts
- * @property {number} [demanded] how many witnesses must have cosigned the log; all by default
+ * @property {string[][] | Quorum} [witnesses] one list per witness whose cosignature of the board's log counts, or a quorum
+ * @property {number} [demanded] how many of a list of witnesses must have cosigned the log; all by default
  * @property {string[]} [anywhere] keys that are trusted in any role, which is weaker
  */
 /** @typedef {{ document: string, server: string, shufflers: (string | null)[] }} SignedTerms */
@@ -24,13 +25,14 @@
  * @property {number[]} high
  * @property {(value: Value) => number[]} snap the lattice point of a value
  * @property {(point: number[], entropy: import("./entropy.js").Entropy) => number[]} respond a fresh report
+ * @property {(entropy: import("./entropy.js").Entropy) => number[]} [decoy] a report drawn uniformly from all
  * @property {() => Law} law
  * @property {(report: number[]) => Place} place where the server will put a report
  * @property {(point: number[], turn: number) => any[]} center
  */
 /** @typedef {Simple | null | Record<string, Simple | null>} Place */
-/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, few?: boolean }} TwoLevel `few`: caps hold at most half of the reports */
-/** @typedef {(TwoLevel | { epsilon: number, fields: TwoLevel[] }) & { rate?: number }} Law */
+/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, exact?: boolean, binary?: boolean }} TwoLevel `exact`: nothing is rounded but floats; `binary`: there are two reports */
+/** @typedef {(TwoLevel | { epsilon: number, fields: TwoLevel[] }) & { rate?: number, decoys?: number }} Law `decoys`: how many each person sends beside the report */
 /**
  * @typedef {object} Invitation terms that keep their promise, for one group
  * @property {Round} round
@@ -55,6 +57,7 @@
  * @property {number} written
  * @property {[Uint8Array, number][]} seen
  * @property {any} [settling]
+ * @property {{ written: number, seen: [Uint8Array, number][], settling?: any }[]} decoys the letters of each decoy
  */
 /**
  * @typedef {object} Partner a person whom an answer names

@@ -25,7 +25,7 @@ export function checkLogged(leaves, round, { checkpoint, since = [] }, before = 
   const { size, root } = point;
   if (before) checkConsistency({ old: before.size, oldRoot: before.root, size, root, path: since });
   for (const { place, leaf, path } of leaves) {
-    if (round.cosigners.demanded && place >= size) {
+    if (round.cosigners.least && place >= size) {
       throw new Unavailable(UNSEEN);
     }
     checkInclusion(leaf, { place, size, root, path });

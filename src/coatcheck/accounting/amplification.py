@@ -13,7 +13,7 @@ Proofs: docs/explanation/amplification.md.
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,17 @@ from coatcheck.accounting.guarantee import (
     exposed_by_lists,
     exposed_by_matching,
 )
-from coatcheck.accounting.laws import AnyLdp, Atoms, Clones, Law, OwnCoin, Pair, TwoLevel, pair
+from coatcheck.accounting.laws import (
+    MOST_LOCAL,
+    AnyLdp,
+    AnyPair,
+    Clones,
+    Law,
+    OwnCoin,
+    TwoLevel,
+    WithDecoys,
+    pair,
+)
 from coatcheck.accounting.numerics import (
     CLOSE,
     EPSILON,
@@ -60,6 +70,8 @@ _FEW: Final = 1000
 # A little of δ is reserved, so that a promise can be replayed in interval arithmetic; `calibrate`
 # reserves more, so that `amplify` confirms its result.
 _SPARED: Final = math.exp(-1e-4)
+# The largest local ε beside decoys, unless somebody asks for more.
+USUAL_LOCAL: Final = 6.0
 _MARGIN: Final = _SPARED * math.exp(-2 * CLOSE)
 
 
@@ -77,6 +89,7 @@ def amplify(
     corrupted: int = 0,
     exposed: int = 0,
     lost: int = 0,
+    decoys: int = 0,
     lower: bool = False,
     certify: bool = False,
 ) -> Guarantee:
@@ -93,14 +106,17 @@ def amplify(
         method: closed-form, clones-2021, generic or mechanism.
         corrupted: people of the same group who tell the server which report is theirs.
         exposed: people whose report the answers give away (see `exposed_by_matching` and
-            `exposed_by_lists`). *Assumes:* the choice of these people does not depend on the
-            reports; otherwise only the local ε is proven.
-        lost: people whose report does not arrive.
+            `exposed_by_lists`); with decoys, messages. *Assumes:* the choice of these people does
+            not depend on the reports; otherwise only the local ε is proven.
+        lost: people whose report, or one of whose decoys, does not arrive.
+        decoys: uniform reports that each person sends besides; `law` must then be exact.
         lower: also find an ε that some data set reaches, if one is known for this law.
         certify: also replay the promise in interval arithmetic, which takes up to a few seconds
             and needs the extra `certify`; see `Guarantee.certificate`.
     """
-    size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost)
+    law = _with_decoys(law, decoys, method)
+    decoys = law.each if isinstance(law, WithDecoys) else 0
+    size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost, decoys=decoys)
     _check(delta=delta, method=method)
     local = pair(law).epsilon
     if method == "closed-form":
@@ -132,6 +148,8 @@ def calibrate(
     corrupted: int = 0,
     exposed: int = 0,
     lost: int = 0,
+    decoys: int = 0,
+    most_local: float = USUAL_LOCAL,
 ) -> Guarantee:
     """Find the largest local ε at which a crowd still keeps a promise of (ε, δ).
 
@@ -145,14 +163,21 @@ def calibrate(
         corrupted: as for `amplify`.
         exposed: as for `amplify`.
         lost: as for `amplify`.
+        decoys: as for `amplify`.
+        most_local: the largest local ε beside decoys, which is all that holds if the shufflers tell
+            who sent what; at most 12, as good as no noise.
     """
-    size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost)
+    size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost, decoys=decoys)
     _check(delta=delta, method=method)
     check_epsilon(epsilon, "a promised epsilon", positive=True)
     if method == "closed-form":
         local = _closed_form_inverse(epsilon, size, delta)
     elif size == 1 or epsilon == EPSILON:
         local = epsilon
+    elif decoys:
+        local = _local_with_decoys(
+            make, epsilon, size, delta * _MARGIN, decoys=decoys, most=most_local
+        )
     else:
         local = _local(make, method, epsilon, size, delta * _MARGIN)
     return Guarantee(
@@ -163,7 +188,7 @@ def calibrate(
         exposed=exposed,
         lost=lost,
         method=method,
-        law=make(local),
+        law=_with_decoys(make(local), decoys, method),
         amplified=epsilon < local,
     )
 
@@ -188,6 +213,16 @@ def delta_curve(
     return np.array(
         [min(hockey_stick.upper(bound, size=size, epsilon=x) for bound in bounds) for x in epsilons]
     )
+
+
+def _with_decoys(law: Law, decoys: int, method: str = "mechanism") -> Law:
+    if method != "mechanism" and (decoys or isinstance(law, WithDecoys)):
+        raise Misuse(f"decoys are counted by method 'mechanism' alone, not by {method!r}")
+    if not decoys:
+        return law
+    if isinstance(law, WithDecoys):
+        raise Misuse("`decoys` are given twice: in the law, and beside it")
+    return WithDecoys(law=cast("TwoLevel", law), each=decoys)
 
 
 def _check(*, delta: float, method: str) -> None:
@@ -217,12 +252,14 @@ def bounding_laws(law: Law, method: str = "mechanism") -> list[Law]:
     """
     if method == "clones-2021":
         return [_coarser(law, Clones(epsilon=law.epsilon))]
+    if isinstance(law, WithDecoys):
+        return [law]  # a crowd with decoys is counted for this bound alone (Statement 33)
     laws = [law, _coarser(law, AnyLdp(epsilon=law.epsilon))]
     return laws if method == "mechanism" else laws[1:]
 
 
 def _log_excess(
-    worst: Pair | Atoms, size: int, delta: float, *, epsilon: float, fine: bool = True
+    worst: AnyPair, size: int, delta: float, *, epsilon: float, fine: bool = True
 ) -> float:
     """Bound ln(δ(ε)/δ); finite, so that a secant can be drawn through it.
 
@@ -244,7 +281,7 @@ def central(law: Law, *, size: int, delta: float, method: str = "mechanism") -> 
     first, *others = dict.fromkeys(map(pair, bounding_laws(law, method)))
     for worst in (first, *others):
 
-        def excess(x: float, *, fine: bool, worst: Pair | Atoms = worst) -> float:
+        def excess(x: float, *, fine: bool, worst: AnyPair = worst) -> float:
             return _log_excess(worst, size, _SPARED * delta, epsilon=x, fine=fine)
 
         rival = size <= _FEW or best > 0.99 * law.epsilon or _alike(first, worst)
@@ -274,7 +311,29 @@ def _local(
     return best
 
 
-def _alike(close: Pair | Atoms, coarse: Pair | Atoms) -> bool:
+def _local_with_decoys(
+    make: Callable[[float], Law],
+    epsilon: float,
+    size: int,
+    delta: float,
+    *,
+    decoys: int,
+    most: float,
+) -> float:
+    """Find the largest local ε, up to `most`, at which the law with decoys keeps δ."""
+    if not 0 < most <= MOST_LOCAL:
+        raise Misuse(f"`most_local` must be above 0 and at most {MOST_LOCAL:g}, not {most!r}")
+
+    def excess(x: float, *, fine: bool) -> float:
+        worst = pair(_with_decoys(make(x), decoys))
+        return _log_excess(worst, size, delta, epsilon=epsilon, fine=fine)
+
+    if most <= epsilon or excess(most, fine=True) <= 0:
+        return most
+    return root(excess, good=epsilon, bad=most, start=(epsilon + most) / 2)
+
+
+def _alike(close: AnyPair, coarse: AnyPair) -> bool:
     """Return whether two laws are so close that the coarser one may give the smaller bound."""
     return coarse.noise < 1.1 * close.noise
 
@@ -284,7 +343,7 @@ def _wins(excess: Excess, best: float) -> bool:
     return excess(best, fine=False) < 0.2 and excess(best, fine=True) < -CLOSE
 
 
-def _guess(worst: Pair | Atoms, size: int, delta: float) -> float:
+def _guess(worst: AnyPair, size: int, delta: float) -> float:
     """Guess ε from the normal approximation of the clones."""
     return math.log1p(math.sqrt(worst.noise / size * 2 * math.log(1 / delta)))
 

@@ -2,15 +2,17 @@
 
 This file also counts the people that a person hides among. Corrupted people, people whom the
 answers give away and people whose report did not arrive hide nobody (paper, Theorem 1 and its
-proof). `html_table` draws guarantees, plans, outcomes and ledgers in notebooks.
+proof). A `Disclosure` is what no ε covers: the answers that people give to candidates by letter.
+`html_table` draws guarantees, plans, outcomes and ledgers in notebooks.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Final
 
-from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin
+from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, WithDecoys
 from coatcheck.accounting.numerics import check_count
 from coatcheck.errors import Misuse
 
@@ -46,6 +48,44 @@ class Certificate:
     delta_high: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Disclosure:
+    """What a person who settles by letter tells candidates; prints as a sentence.
+
+    Every candidate learns one exact answer about the person's cell, and nobody else learns any
+    (docs/explanation/exposure.md).
+
+    Attributes:
+        candidates: the most people who get an answer, from all lists together.
+        cells: the most cells that an answer tells apart from all others.
+        rings: into how many rings around one cell an answer divides these cells; 1 means that the
+            answer is yes or no.
+        chooses: whether a candidate in a ring also learns how the person chooses among candidates.
+    """
+
+    candidates: int
+    cells: int
+    rings: int = 1
+    chooses: bool = False
+
+    @property
+    def bits(self) -> float:
+        """The information in all answers about rings together, at most."""
+        return self.candidates * math.log2(self.rings + 1)
+
+    def __str__(self) -> str:
+        cells = f"{self.cells:,} cells around a cell that the candidate chose before"
+        answer = f"whether your cell is one of {cells}"
+        if self.rings > 1:
+            answer = f"in which of {self.rings} rings your cell is, or in none, of {cells}"
+        choices = "; one in a ring also learns how you choose" if self.chooses else ""
+        return (
+            f"Letters: if you settle, each of at most {self.candidates:,} candidates learns one "
+            f"exact answer, {answer}{choices}. A candidate who lies chooses that cell freely. "
+            "ε does not cover these answers"
+        )
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Guarantee:
     """The promise to each person of a crowd; prints as a sentence.
@@ -55,8 +95,8 @@ class Guarantee:
         delta: the chance with which the loss may be larger.
         crowd: people in the group, the person included.
         corrupted: of these, how many work for the adversary.
-        exposed: of these, how many the answers may give away to the adversary. ε is proven only
-            if the reports do not decide who these people are (see `caveat`).
+        exposed: of these, how many the answers may give away to the adversary; with decoys, how
+            many messages. ε is proven only if the reports do not decide who these are (`caveat`).
         lost: of these, how many did not report.
         traps: the part of δ that is the chance of a miscounted crowd, in a cascade of shufflers.
         method: how the bound was computed.
@@ -66,6 +106,7 @@ class Guarantee:
         certificate: an enclosure of ε and δ without rounding errors, if requested.
         adjacency: the difference between two neighboring data sets.
         open: whether anybody may send reports, without limit.
+        letters: what the person tells candidates by letter, if they settle; no ε covers it.
     """
 
     epsilon: float
@@ -82,6 +123,7 @@ class Guarantee:
     certificate: Certificate | None = None
     adjacency: str = ADJACENCY
     open: bool = False
+    letters: Disclosure | None = None
 
     @property
     def local_epsilon(self) -> float:
@@ -89,10 +131,19 @@ class Guarantee:
         return self.law.epsilon
 
     @property
+    def decoys(self) -> int:
+        """The decoys that each person sends beside the report."""
+        return self.law.each if isinstance(self.law, WithDecoys) else 0
+
+    @property
     def anonymous(self) -> int:
         """The number of people to hide among, the person included."""
         return anonymous(
-            crowd=self.crowd, corrupted=self.corrupted, exposed=self.exposed, lost=self.lost
+            crowd=self.crowd,
+            corrupted=self.corrupted,
+            exposed=self.exposed,
+            lost=self.lost,
+            decoys=self.decoys,
         )
 
     def with_traps(self, chance: float, *, delta: float) -> "Guarantee":
@@ -106,6 +157,11 @@ class Guarantee:
         if isinstance(self.law, OwnCoin):
             rate = f"{self.law.rate:g}"
             clauses.append(f"each person reports with chance {rate}, decided by a separate coin")
+        if self.decoys:
+            clauses.append(
+                f"each of them also sends {_counted(self.decoys, 'decoy')}, drawn uniformly, which "
+                "nobody but the sender can tell from a report"
+            )
         if self.traps:
             clauses.append(
                 "at least one shuffler of the cascade is honest, whatever the others and the "
@@ -119,7 +175,8 @@ class Guarantee:
             clauses.append(f"at least {self.crowd - self.lost:,} of them report")
         if self.exposed:
             clauses.append(
-                f"the answers give away at most {self.exposed:,} of them; who they are "
+                f"the answers give away at most {self.exposed:,} of "
+                f"{'their messages' if self.decoys else 'them'}; who they are "
                 "does not depend on what anybody reported, and the person is not one of them"
             )
         return tuple(clauses)
@@ -131,6 +188,11 @@ class Guarantee:
         The reports may decide whom the answers give away; outsiders may flood an open round.
         """
         local, sentences = rounded_up(self.local_epsilon), []
+        if self.decoys:
+            sentences.append(
+                "If the shufflers tell who sent which messages, the decoys hide nothing, and only "
+                f"the local ε = {local} holds."
+            )
         if self.open:
             sentences.append(
                 "Anybody may report in this round: against an outsider who floods it with reports, "
@@ -145,9 +207,25 @@ class Guarantee:
         return " ".join(sentences)
 
     @property
+    def disclosure(self) -> str:
+        """What letters tell, and which ε holds beside it; empty if the person writes none."""
+        if self.letters is None:
+            return ""
+        return (
+            f"{self.letters}; apart from them ε holds against everybody but the candidates, and "
+            f"the local ε = {rounded_up(self.local_epsilon)} against candidates, even if they work "
+            "with the server."
+        )
+
+    @property
     def _proof(self) -> str:
         unknown = isinstance(self.law, AnyLdp) and self.method == "mechanism"
-        return _PROOF["generic" if unknown else self.method]
+        proof = _PROOF["generic" if unknown else self.method]
+        return f"{proof} with decoys" if self.decoys and self.method == "mechanism" else proof
+
+    @property
+    def _beside(self) -> str:
+        return f" and {_counted(self.decoys, 'decoy')}" if self.decoys else ""
 
     @property
     def _checked(self) -> str:
@@ -159,7 +237,7 @@ class Guarantee:
     def __repr__(self) -> str:
         return (
             f"Guarantee(ε = {rounded_up(self.epsilon)}, δ = {rounded_up(self.delta)}, one of "
-            f"{self.anonymous:,}, local ε = {rounded_up(self.local_epsilon)})"
+            f"{self.anonymous:,}, local ε = {rounded_up(self.local_epsilon)}{self._beside})"
         )
 
     def _repr_html_(self) -> str:
@@ -169,7 +247,10 @@ class Guarantee:
             ("people", f"{self.crowd:,}"),
             ("honest and anonymous", f"{self.anonymous:,}"),
             ("local ε", rounded_up(self.local_epsilon)),
+            *([("decoys of each", f"{self.decoys}")] if self.decoys else []),
         ]
+        if self.letters:
+            rows.append(("candidates who learn an answer", f"{self.letters.candidates:,}"))
         return html_table("the promise to each person", (), rows, note=str(self))
 
     def __str__(self) -> str:
@@ -180,7 +261,7 @@ class Guarantee:
             f"of at most e^ε with ε = {rounded_up(self.epsilon)}, "
             f"up to δ = {rounded_up(self.delta)}: "
             f"one of {self.crowd:,} people, {hidden} of them honest and anonymous, "
-            f"each with local ε = {rounded_up(self.local_epsilon)} "
+            f"each with local ε = {rounded_up(self.local_epsilon)}{self._beside} "
             f"({self._proof}{least}{self._checked})."
         )
         sentences = [
@@ -188,23 +269,35 @@ class Guarantee:
             "" if self.amplified else "The crowd adds nothing here: ε is the local one.",
             f"Assumes: {'; '.join(self.assumptions)}.",
             self.caveat,
+            self.disclosure,
         ]
         return " ".join(filter(None, sentences))
 
 
-def anonymous(*, crowd: int, corrupted: int = 0, exposed: int = 0, lost: int = 0) -> int:
+def anonymous(
+    *, crowd: int, corrupted: int = 0, exposed: int = 0, lost: int = 0, decoys: int = 0
+) -> int:
     """Count the people a person hides among, the person included: n' = |G| - |C| - |U| - lost.
 
+    With `decoys` per person the answers give away messages, not people. An exposed decoy costs
+    more than an exposed report (docs/explanation/amplification.md, section 7c), so as many exposed
+    messages as a person has decoys count as one person.
     *Assumes:* the reports do not decide who is exposed (docs/explanation/exposure.md).
     """
-    counts = {"crowd": crowd, "corrupted": corrupted, "exposed": exposed, "lost": lost}
+    counts = {
+        "crowd": crowd,
+        "corrupted": corrupted,
+        "exposed": exposed,
+        "lost": lost,
+        "decoys": decoys,
+    }
     for name, count in counts.items():
         check_count(count, name)
     if crowd < 1:
         raise Misuse(f"`crowd` must be at least 1, the person to protect, not {crowd}")
     if corrupted >= crowd:
         raise Misuse(f"{corrupted:,} corrupted of {crowd:,} people leave nobody to protect")
-    return max(1, int(crowd - corrupted - exposed - lost))
+    return max(1, int(crowd - corrupted - lost - math.ceil(exposed / max(1, decoys))))
 
 
 def exposed_by_matching(*, corrupted_elsewhere: int) -> int:
@@ -220,6 +313,10 @@ def exposed_by_lists(*, corrupted: int, longest: int) -> int:
         longest: the most neighbours that an answer lists.
     """
     return (anonymous(crowd=corrupted + 1) - 1) * (anonymous(crowd=longest + 1) - 1)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def rounded_up(value: float) -> str:

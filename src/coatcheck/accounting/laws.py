@@ -17,7 +17,8 @@ from functools import lru_cache
 from numbers import Real
 from typing import Final, TypeAlias
 
-from coatcheck.accounting.numerics import check_epsilon, check_share
+from coatcheck.accounting.binary_response import TwoReports, symmetric
+from coatcheck.accounting.numerics import check_count, check_epsilon, check_share
 from coatcheck.errors import Misuse
 
 
@@ -44,6 +45,7 @@ class TwoLevel:
         reached: whether two caps really miss each other by `apart`, and neither it nor `cap` is
             overstated by more than rounding. Only lower bounds use this and `third`.
         third: whether three caps can be disjoint.
+        binary: whether there are only two reports, each one the cap of some values.
     """
 
     epsilon: float
@@ -52,6 +54,7 @@ class TwoLevel:
     kernel: float = 0.0
     reached: bool = False
     third: bool = False
+    binary: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +140,7 @@ class OwnCoin:
     like any other. The crowd is everybody who tossed a coin, not only the people who reported.
     """
 
-    law: "AnyLdp | TwoLevel | Clones | Fieldwise | Ratios | Channel"
+    law: "Law"
     rate: float
 
     @property
@@ -146,7 +149,49 @@ class OwnCoin:
         return self.law.epsilon
 
 
-Law: TypeAlias = AnyLdp | TwoLevel | Clones | Fieldwise | Ratios | Channel | OwnCoin
+# Beside decoys a report of a larger local ε is as good as true; up to it γ keeps its digits.
+MOST_LOCAL: Final = 12.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithDecoys:
+    """A law in a crowd where each person sends, beside the report, as many uniform decoys.
+
+    *Assumes:* a decoy is drawn from the mechanism's lower level, without looking at the value, and
+    nobody but the sender can tell it from a report. So the law must be exact (`reached`): a larger
+    cap would be more private, not less, because fewer decoys lie in a small one.
+
+    Attributes:
+        law: the law of a report.
+        each: how many decoys every person sends.
+    """
+
+    law: TwoLevel
+    each: int
+
+    def __post_init__(self) -> None:
+        """Check that decoys can hide reports of this law."""
+        if not isinstance(self.law, TwoLevel) or not self.law.reached or self.law.apart <= 0:
+            raise Misuse(
+                "decoys need a mechanism whose noise is uniform and whose law is exact: a grid, a "
+                "codebook of single points, labels, or Minkowski or Bounded response on a box"
+            )
+        if self.law.epsilon > MOST_LOCAL:
+            raise Misuse(
+                f"beside decoys the local epsilon must be at most {MOST_LOCAL:g}, not "
+                f"{self.law.epsilon:g}: such a report is as good as true"
+            )
+        check_count(self.each, "`decoys`")
+        if self.each < 1:
+            raise Misuse("`decoys` must be at least 1 per person; without decoys use the law alone")
+
+    @property
+    def epsilon(self) -> float:
+        """The local ε: that of the report, if the shufflers tell who sent what."""
+        return self.law.epsilon
+
+
+Law: TypeAlias = AnyLdp | TwoLevel | Clones | Fieldwise | Ratios | Channel | OwnCoin | WithDecoys
 
 
 def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:
@@ -189,7 +234,9 @@ def grid(epsilon: float, *, cells: int) -> TwoLevel:
     if cells < 2:
         raise Misuse(f"`cells` must be at least 2, not {cells}")
     cap = 1 / (math.expm1(epsilon) + cells)
-    return TwoLevel(epsilon=epsilon, cap=cap, apart=cap, reached=True, third=cells > 2)
+    return TwoLevel(
+        epsilon=epsilon, cap=cap, apart=cap, reached=True, third=cells > 2, binary=cells == 2
+    )
 
 
 def _capped(
@@ -226,6 +273,8 @@ def _shape(epsilon: float, *, radius: float, dimension: int, norm: float) -> Non
 
 # How far rounding may take the stated masses of a mechanism from fitting together.
 _SLACK: Final = 1e-3
+# How far below 0 the rounding of floats may take the mass of the rest (SPEC S20.3).
+_ROUNDED: Final = 1e-13
 # The most kinds of reports, and the most pairs of values, that are computed one by one.
 ATOMS: Final = 1500
 _PAIRS: Final = 2_000
@@ -293,8 +342,68 @@ class Atoms:
         return max(sum(m * (x - y) ** 2 for x, y, m in atoms) for atoms in self.pairs)
 
 
-def pair(law: Law) -> Pair | Atoms:  # noqa: PLR0911 - one per kind of law
-    """Return the worst pair of inputs of a law, or a few of which one is the worst."""
+@dataclass(frozen=True, kw_only=True)
+class DecoyPair:
+    """The distribution of H = (R0 - e R1)/U at a uniform message, for the worst pair of values.
+
+    Attributes:
+        epsilon: ln p.
+        share: γ, the chance that a report is drawn uniformly, whatever the value.
+        apart: chance under U of a report in the first cap alone; as much in the second alone.
+        both: chance under U of a report in both caps.
+        each: decoys per person.
+    """
+
+    epsilon: float
+    share: float
+    apart: float
+    both: float
+    each: int
+
+    def values(self, epsilon: float) -> list[tuple[float, float]]:
+        """List the (value, chance) of H at a central ε_c; the chances sum to one."""
+        p, e = math.exp(self.epsilon), math.exp(epsilon)
+        rest = max(0.0, 1 - 2 * self.apart - self.both)
+        return [
+            (self.share * (p - e), self.apart),
+            (self.share * (1 - p * e), self.apart),
+            (self.share * p * (1 - e), self.both),
+            (self.share * (1 - e), rest),
+        ]
+
+    @property
+    def noise(self) -> float:
+        """The variance of H at ε_c = 0, over the uniform messages per person."""
+        variance = 2 * self.apart * (self.share * math.expm1(self.epsilon)) ** 2
+        return variance / (self.each + self.share)
+
+
+AnyPair: TypeAlias = Pair | Atoms | DecoyPair | TwoReports
+
+
+def pair(law: Law) -> AnyPair:
+    """Return the worst pair of inputs of a law, or a few of which one is the worst.
+
+    Where a report has only two values, return their chances: they say more than a blanket.
+    """
+    if isinstance(law, TwoLevel) and law.binary:
+        _parts(law, math.exp(law.epsilon))  # rejects what is not a law
+        if abs(law.cap * (math.exp(law.epsilon) + 1) - 1) > _SLACK:
+            raise Misuse(f"no mechanism has the law {law}: two caps must hold all reports")
+        return symmetric(law.epsilon)
+    if isinstance(law, Channel) and len(law.matrix[0]) == 2:
+        rows = [(row[0], row[1]) for row in law.matrix]
+        fewest, most = min(rows, key=_ones), max(rows, key=_ones)
+        return TwoReports(epsilon=law.epsilon, fewest=fewest, most=most)
+    return blanket(law)
+
+
+def _ones(row: tuple[float, float]) -> float:
+    return row[1]
+
+
+def blanket(law: Law) -> Pair | Atoms | DecoyPair:  # noqa: PLR0911 - one per kind of law
+    """Return the distribution of G for the worst pair of inputs of a law."""
     if not isinstance(law, Law):
         raise Misuse(
             f"`law` must be a privacy law, not {law!r}; pass the property `law` of a randomizer"
@@ -303,7 +412,9 @@ def pair(law: Law) -> Pair | Atoms:  # noqa: PLR0911 - one per kind of law
     p = math.exp(law.epsilon)
     match law:
         case OwnCoin():
-            return _silenced(pair(law.law), law.rate)
+            return _silenced(blanket(law.law), law.rate)
+        case WithDecoys():
+            return _decoyed(law, p)
         case AnyLdp():
             return Pair(epsilon=law.epsilon, side=1 / (p + 1))
         case Clones():
@@ -318,8 +429,25 @@ def pair(law: Law) -> Pair | Atoms:  # noqa: PLR0911 - one per kind of law
             return _channel(law)
 
 
-def _silenced(pair: Pair | Atoms, rate: float) -> Pair | Atoms:
+def _decoyed(law: WithDecoys, p: float) -> DecoyPair:
+    """Lay out the caps in shares of all possible reports; a kernel is a part of both caps."""
+    _parts(law.law, p)  # rejects what no mechanism has
+    share = max(2.0**-40, 1 - (p - 1) * law.law.cap)
+    return DecoyPair(
+        epsilon=law.epsilon,
+        share=share,
+        apart=law.law.apart / share,
+        both=max(0.0, law.law.cap - law.law.apart) / share,
+        each=law.each,
+    )
+
+
+def _silenced(pair: Pair | Atoms | DecoyPair, rate: float) -> Pair | Atoms:
     check_share(rate, "the share of people who report")
+    if isinstance(pair, DecoyPair):
+        raise Misuse(
+            "a round with decoys has no participation coins: leave out the rate, or decoys"
+        )
     if isinstance(pair, Atoms):
         silence = (1.0, 1.0, 1 - rate)
         reports = [[(x, y, rate * m) for x, y, m in atoms] for atoms in pair.pairs]
@@ -355,6 +483,7 @@ def _parts(law: TwoLevel, p: float) -> tuple[float, float]:
     deep = max(0.0, cap - law.apart - kernel)
     deep = 0.0 if deep <= 1e-9 * cap else deep
     flat = blanket - 2 * law.apart - deep - kernel + p * kernel
+    flat = 0.0 if -_ROUNDED <= flat < 0 else flat
     if not (
         law.apart + law.kernel <= law.cap * (1 + 1e-9)
         and blanket >= -_SLACK
@@ -365,7 +494,7 @@ def _parts(law: TwoLevel, p: float) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=64)
-def _product(law: Fieldwise) -> Pair | Atoms:
+def _product(law: Fieldwise) -> Pair | Atoms | DecoyPair:
     """Multiply the fields: values that differ as far as they can in every field are the worst.
 
     If nothing is left for the rest of a field, it is binary response, which is the worst for caps
@@ -381,13 +510,13 @@ def _product(law: Fieldwise) -> Pair | Atoms:
         side, (flat, deep) = field.apart, _parts(field, p)
         if flat < 0:
             if not (field.reached and field.apart == field.cap):
-                return pair(AnyLdp(epsilon=law.epsilon))
+                return blanket(AnyLdp(epsilon=law.epsilon))
             side, flat, deep = 1 / (p + 1), 0.0, 0.0
         parts = [(p, 1.0, side), (1.0, p, side), (1.0, 1.0, flat), (p, p, deep)]
         joint = itertools.product(merged, (part for part in parts if part[2] > 0))
         merged = list(_merged((x * a, y * b, m * c) for (x, y, m), (a, b, c) in joint))
         if len(merged) > ATOMS:
-            return pair(AnyLdp(epsilon=law.epsilon))
+            return blanket(AnyLdp(epsilon=law.epsilon))
     return Atoms(epsilon=law.epsilon, pairs=(tuple(merged),))
 
 

@@ -1,10 +1,11 @@
 """A person's ledger: the rounds they took part in, with a limit on all of them together.
 
 An entry holds the privacy law of a round's report and how many people hid it, not the value. The
-sum allows for terms that depend on the results of earlier rounds (`privacy_filter`). `spend` must
-return before a report is sent: it writes the entry to disk, safe against crashes and against other
-programs, or refuses. `record_outcome` charges what a round really cost, once its outcome is known.
-A round without a known outcome costs its local ε from its deadline on, even if no program runs.
+sum allows for terms that depend on the results of earlier rounds (`privacy_filter`), and nothing
+that happens later lowers it. `spend` must return before a report is sent: it writes the entry to
+disk, safe against crashes and against other programs, or refuses. `record_outcome` charges a round
+that did not end as promised with its local ε. While the outcome of a round is overdue, that
+charge is set aside: `worst` shows it, and `spend` leaves room for it.
 """
 
 import contextlib
@@ -21,15 +22,19 @@ from typing import Literal, Self
 import msgspec
 
 from coatcheck.accounting.guarantee import Guarantee, html_table, rounded_up
-from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel, pair
-from coatcheck.accounting.numerics import check_count, check_delta
-from coatcheck.accounting.privacy_filter import Budget, HiddenReport
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel, WithDecoys, pair
+from coatcheck.accounting.numerics import check_delta
+from coatcheck.accounting.privacy_filter import Budget, Charge, HiddenReport
 from coatcheck.durable_files import replace_file
 from coatcheck.errors import Misuse, Refused, Unavailable
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One round: the law of its report, the people to hide among, and the digest of the report."""
+    """One round: the law of its report, the people to hide among, and the digest of the report.
+
+    `disclosures` counts the candidates who may learn an answer by letter. `by_itself` is fixed
+    when the round is entered; `end` is empty until the outcome is recorded.
+    """
 
     round: str
     digest: str
@@ -40,36 +45,35 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     apart: float = 0.0
     kernel: float = 0.0
     rate: float = 1.0
-    key: str = ""
-    together: int = 1
     fields: tuple[TwoLevel, ...] = ()
-    missing: int = 0
-    until: int = 0
-    settled: bool = False
     traps: float = 0.0
+    decoys: int = 0
+    disclosures: int = 0
+    by_itself: bool = True
+    until: int = 0
+    end: Literal["", "answered", "broken"] = ""
 
-    def at(self, now: float) -> "Entry":
-        """Return the entry as it counts at a time: in full, if its outcome is overdue."""
-        if self.settled or not 0 < self.until <= now:
-            return self
-        return msgspec.structs.replace(self, missing=max(self.missing, self.crowd))
+    def is_overdue(self, now: float) -> bool:
+        """Return whether the outcome is not known, though the round must have ended."""
+        return not self.end and 0 < self.until <= now
 
-    @property
-    def hidden(self) -> int:
-        """The number of people that the report really hid among, yourself included."""
-        return max(1, self.crowd - self.missing)
-
-    @property
-    def linked(self) -> int:
-        """Of these, the number who reuse their keys as well."""
-        return max(1, min(self.crowd, self.together) - self.missing)
+    def charge(self, *, broken: bool) -> Charge:
+        """Return what the round adds to the sum, if it keeps or breaks its promise."""
+        return Charge(HiddenReport(self.law, self.crowd, self.traps), self.by_itself, broken)
 
     @property
     def law(self) -> Law:
         """The law of the report, for the accountant."""
-        law: AnyLdp | TwoLevel | Fieldwise = AnyLdp(epsilon=self.epsilon)
+        law: Law = AnyLdp(epsilon=self.epsilon)
         if self.kind == "two-level":
-            law = TwoLevel(epsilon=self.epsilon, cap=self.cap, apart=self.apart, kernel=self.kernel)
+            two = TwoLevel(
+                epsilon=self.epsilon,
+                cap=self.cap,
+                apart=self.apart,
+                kernel=self.kernel,
+                reached=self.decoys > 0,
+            )
+            law = WithDecoys(law=two, each=self.decoys) if self.decoys else two
         if self.kind == "fieldwise":
             law = Fieldwise(laws=self.fields)
         return law if self.rate == 1 else OwnCoin(law=law, rate=self.rate)
@@ -83,28 +87,48 @@ class LedgerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delta: float
     entries: tuple[Entry, ...] = ()
 
-    def reports(self, now: float) -> list[HiddenReport]:
-        """Return law and crowd of all reports; rounds under one key make one report."""
-        groups: dict[str, list[Entry]] = {}
-        for entry in (entry.at(now) for entry in self.entries):
-            groups.setdefault(entry.key or f"round {entry.round}", []).append(entry)
-        reports: list[HiddenReport] = []
-        for group in groups.values():
-            failing = sum(entry.traps for entry in group)
-            if len(group) == 1:
-                reports.append(HiddenReport(group[0].law, group[0].hidden, failing))
-            else:
-                joint = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
-                reports.append(HiddenReport(joint, min(entry.linked for entry in group), failing))
-        return reports
+    @property
+    def budget(self) -> Budget:
+        """The limit, as the arithmetic of rounds."""
+        return _budget(self.epsilon, self.delta)
 
-    def spent(self, now: float) -> float:
-        """Return the ε of all entries as they count at a time."""
-        return _budget(self.epsilon, self.delta).spent(self.reports(now))
+    def charges(self, now: float | None = None) -> list[Charge]:
+        """Return what the rounds cost; at a time, overdue ones as if they broke their promise."""
+        return [
+            entry.charge(
+                broken=entry.end == "broken" or (now is not None and entry.is_overdue(now))
+            )
+            for entry in self.entries
+        ]
+
+    @property
+    def spent(self) -> float:
+        """The ε of all entries, by the outcomes that were recorded."""
+        return self.budget.spent(self.charges())
+
+    def worst(self, now: float) -> float:
+        """Return the ε of all entries, if those that are overdue at a time ended badly."""
+        return self.budget.spent(self.charges(now))
 
     def left(self, now: float) -> float:
         """Return the ε that one more round may cost."""
-        return _budget(self.epsilon, self.delta).left(self.reports(now))
+        return self.budget.left(self.charges(now))
+
+    def entered(self, entry: Entry) -> Self:
+        """Return the file with one more round, which counts from now on as it does here."""
+        charge = self.budget.charge(entry.charge(broken=False).report, after=self.charges())
+        fixed = msgspec.structs.replace(entry, by_itself=charge.by_itself)
+        return msgspec.structs.replace(self, entries=(*self.entries, fixed))
+
+    def ended(self, round_id: str, *, answered: bool) -> Self:
+        """Return the file with a round's outcome; a broken promise stays broken."""
+
+        def closed(entry: Entry) -> Entry:
+            broken = entry.end == "broken" or not answered
+            return msgspec.structs.replace(entry, end="broken" if broken else "answered")
+
+        entries = (closed(entry) if entry.round == round_id else entry for entry in self.entries)
+        return msgspec.structs.replace(self, entries=tuple(entries))
 
 
 @lru_cache(maxsize=16)
@@ -112,17 +136,15 @@ def _budget(epsilon: float, delta: float) -> Budget:
     return Budget(epsilon=epsilon, delta=delta)
 
 
-def entry_of(
-    guarantee: Guarantee, round_id: str, digest: bytes, key: bytes, *, together: int, until: int
-) -> Entry:
+def entry_of(guarantee: Guarantee, round_id: str, digest: bytes, *, until: int) -> Entry:
     """Build the entry of a round from its guarantee."""
     if not round_id:
         raise Misuse("`round_id` must not be empty: the round is entered under it")
-    if together < 1:
-        raise Misuse(f"`together` must be at least 1, which is yourself, not {together}")
     law, rate = guarantee.law, 1.0
     if isinstance(law, OwnCoin):
         rate, law = law.rate, law.law
+    if isinstance(law, WithDecoys):
+        law = law.law
     pair(guarantee.law)  # rejects what is not a law
     # The file cannot hold a table of probabilities: enter the law of any mechanism of that ε.
     exact = law if guarantee.method == "mechanism" else None
@@ -138,11 +160,11 @@ def entry_of(
         apart=plain.apart if plain else 0.0,
         kernel=plain.kernel if plain else 0.0,
         rate=rate,
-        key=key.hex(),
-        together=together,
         fields=fields,
-        until=until,
         traps=guarantee.traps,
+        decoys=guarantee.decoys if plain else 0,
+        disclosures=guarantee.letters.candidates if guarantee.letters else 0,
+        until=until,
     )
 
 
@@ -162,7 +184,7 @@ def read_file(path: Path) -> LedgerFile:
         ) from error
     if not (0 < content.epsilon < math.inf and 0 < content.delta < 1):
         raise Refused(f"{path} has no valid limit (ε, δ); restore it from a backup")
-    if any(min(entry.crowd, entry.together, 1 + entry.missing) < 1 for entry in content.entries):
+    if any(entry.crowd < 1 or entry.disclosures < 0 for entry in content.entries):
         raise Refused(f"{path} has a round without people; restore it from a backup")
     return content
 
@@ -250,7 +272,9 @@ class Ledger:
         rows = [
             ("limit", f"ε = {epsilon:g}, δ = {delta:g}"),
             ("spent", f"ε = {rounded_up(self.spent)}"),
+            ("overdue", ", ".join(self.overdue) or "nothing"),
             ("one more round may cost", f"ε = {self.left:.3g}"),
+            ("candidates told by letter", f"at most {self.disclosures:,}"),
             ("rounds", ", ".join(self.rounds[-10:]) or "none yet"),
         ]
         return html_table("what your rounds cost together", (), rows)
@@ -266,55 +290,65 @@ class Ledger:
         return tuple(entry.round for entry in self._file.entries)
 
     @property
+    def overdue(self) -> tuple[str, ...]:
+        """The rounds that must have ended, but whose outcome was not recorded."""
+        now = self._clock()
+        return tuple(entry.round for entry in self._file.entries if entry.is_overdue(now))
+
+    @property
     def spent(self) -> float:
-        """An upper bound on the ε of all rounds so far at the limit's δ.
+        """An upper bound on the ε of all rounds so far at the limit's δ; it only rises.
 
         *Guarantee:* it holds at every moment, even if a server chooses the rounds and the moment
         from the results of earlier rounds. It is at most the limit, unless a round was not
-        answered or its outcome was not seen in time.
+        answered. *Assumes:* each round keeps its own promise, or its outcome was recorded.
         """
-        return self._file.spent(self._clock())
+        return self._file.spent
+
+    @property
+    def worst(self) -> float:
+        """What `spent` becomes if every round in `overdue` turns out to have broken its promise.
+
+        The outcomes decide: it falls back to `spent` once all of them are known and good.
+        """
+        return self._file.worst(self._clock())
+
+    @property
+    def disclosures(self) -> int:
+        """How many candidates may have learned an answer by letter, over all rounds.
+
+        ε does not cover these answers; `Guarantee.letters` says what one of them tells.
+        """
+        return sum(entry.disclosures for entry in self._file.entries)
 
     @property
     def left(self) -> float:
         """The ε that one more round may cost, roughly, since rounds do not add up linearly.
 
-        It is more than the limit minus `spent`, because small costs add up like squares.
+        It is more than the limit minus `worst`, because small costs add up like squares.
         """
         return self._file.left(self._clock())
 
     def spend(
-        self,
-        guarantee: Guarantee,
-        *,
-        round_id: str,
-        digest: bytes = b"",
-        key: bytes = b"",
-        together: int = 1,
-        until: int = 0,
+        self, guarantee: Guarantee, *, round_id: str, digest: bytes = b"", until: int = 0
     ) -> float:
-        """Enter a round before its report is sent, or refuse; return the total ε including it.
+        """Enter a round before its report is sent, or refuse; return the ε spent including it.
 
         *Guarantee:* when this returns, the entry is on disk. If it raises, send nothing; the same
-        report can be entered later.
+        report can be entered later. The limit admits the round even if every overdue round ended
+        badly. *Assumes:* the report has a one-time key of its own, which no other round sees.
 
         Args:
             guarantee: the promise of the round; its law and number of anonymous people are entered.
             round_id: the name of the round.
             digest: the digest of the sealed report. Sending the same report again costs nothing;
                 another report for the same round is rejected, as a second draw of noise.
-            key: the one-time address, if it may have been used before. Rounds under one key are
-                linked, so they count as a single report with the sum of their budgets.
-                *Assumes:* the results of earlier rounds do not decide which rounds share a key.
-            together: the honest, anonymous people who reuse their keys over the same rounds,
-                yourself included; nobody corrupted or exposed. *Assumes*, if above 1, that the
-                terms of those rounds are fixed in advance.
-            until: the time at which the round must have ended. From then on it costs the local ε,
+            until: the time at which the round must have ended. From then on the round is `overdue`
                 until `record_outcome` records how it ended. 0 means never.
         """
-        entry = entry_of(guarantee, round_id, digest, key, together=together, until=until)
+        entry = entry_of(guarantee, round_id, digest, until=until)
         with exclusive(self._path):
-            self._file = read_file(self._path)
+            self._read_again()
             earlier = [old for old in self._file.entries if old.round == round_id]
             if earlier and digest and earlier[0].digest == entry.digest:
                 return self.spent
@@ -323,60 +357,56 @@ class Ledger:
                     f"round {round_id} was entered with another report, and a second draw for one "
                     "round would be a second spend; send the stored report again"
                 )
-            after = msgspec.structs.replace(self._file, entries=(*self._file.entries, entry))
-            total = after.spent(self._clock())
+            after = self._file.entered(entry)
+            total = after.worst(self._clock())
             if total > after.epsilon:
                 raise Refused(
                     f"round {round_id} would bring the total to ε = {total:.4g} at "
                     f"δ = {after.delta:g}, above the limit of {after.epsilon:g} "
                     f"({self.spent:.4g} spent); nothing was sent: wait for a larger crowd, "
-                    "or for terms with a smaller local epsilon"
-                    f"{self._overdue()}"
+                    f"or for terms with a smaller local epsilon{self._remedy()}"
                 )
             write_file(self._path, after)
             self._file = after
-        return total
+        return self.spent
 
-    def record_outcome(self, round_id: str, *, missing: int | None = None) -> float:
-        """Charge a round what it really cost, once its outcome is known; return the total ε.
+    def record_outcome(self, round_id: str, *, answered: bool = False) -> float:
+        """Record how a round ended; return the ε spent.
 
-        A charge is never reduced, and recording the same outcome again changes nothing. The total
-        may exceed the limit; `spend` then refuses further rounds.
+        A round that was not answered with its whole crowd costs its local ε besides: the report
+        counts as seen alone. The charge is never taken back, and recording the same outcome again
+        changes nothing. The total may exceed the limit; `spend` then refuses further rounds.
 
         Args:
             round_id: the name under which the round was entered.
-            missing: how many fewer people than promised the report hid among: 0 if the round was
-                answered with its crowd, None if the report counts as seen alone, which costs its
-                local ε.
+            answered: whether the signed outcome is an answer with the promised crowd.
         """
-        if missing is not None:
-            check_count(missing, "missing people")
         with exclusive(self._path):
-            self._file = read_file(self._path)
+            self._read_again()
             if round_id not in self.rounds:
-                if missing == 0:
+                if answered:
                     return self.spent
                 raise Misuse(f"round {round_id} is not in {self._path}; `spend` enters it")
-            entries = tuple(
-                msgspec.structs.replace(
-                    entry,
-                    missing=max(entry.missing, entry.crowd if missing is None else missing),
-                    settled=True,
-                )
-                if entry.round == round_id
-                else entry
-                for entry in self._file.entries
-            )
-            if entries != self._file.entries:
-                after = msgspec.structs.replace(self._file, entries=entries)
+            after = self._file.ended(round_id, answered=answered)
+            if after != self._file:
                 write_file(self._path, after)
                 self._file = after
         return self.spent
 
-    def _overdue(self) -> str:
-        """Name the rounds that count in full because their outcomes are overdue."""
-        now = self._clock()
-        names = [entry.round for entry in self._file.entries if entry.at(now) is not entry]
+    def _read_again(self) -> None:
+        """Read what other programs wrote; refuse a file that has lost a round seen before."""
+        content = read_file(self._path)
+        lost = set(self.rounds) - {entry.round for entry in content.entries}
+        if lost:
+            raise Refused(
+                f"{self._path} no longer has round {min(lost)}, which was sent: another program"
+                " has put back an old copy; restore the newest one"
+            )
+        self._file = content
+
+    def _remedy(self) -> str:
+        """Say which outcomes to collect, because they are overdue and count as broken promises."""
+        names = ", ".join(self.overdue)
         if not names:
             return ""
-        return f"; collect {', '.join(names)}: it costs its local epsilon until its outcome is seen"
+        return f"; or collect {names}: until its outcome is seen, its local epsilon is set aside"

@@ -55,7 +55,25 @@ class HiddenReport(NamedTuple):
     failing: float = 0.0
 
 
-Reports: TypeAlias = Sequence[HiddenReport]
+class Charge(NamedTuple):
+    """One round in the sum: its report, how it counts, and whether it broke its promise.
+
+    How it counts is fixed when the round is entered (`Budget.charge`) and never changes: as a
+    stretch of the motion, or `by_itself` with its local ε. A round that broke its promise costs
+    its local ε on top of what it counts for, so that no charge ever lowers the sum.
+    """
+
+    report: HiddenReport
+    by_itself: bool
+    broken: bool = False
+
+    @property
+    def exposed(self) -> HiddenReport:
+        """The report as if nobody hid it."""
+        return self.report._replace(crowd=1, failing=0.0)
+
+
+Charges: TypeAlias = Sequence[Charge]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +105,7 @@ class Budget:
         It is infinite if the local ε is so large that no crowd hides the report, or if the chance
         that the crowd fails is too large.
         """
-        return _stretch(self, law, crowd, failing) if law.epsilon <= EPSILON else math.inf
+        return _least_stretch(self, law, crowd, failing) if law.epsilon <= EPSILON else math.inf
 
     def unbounded(self, watched: float) -> float:
         """Return the chance of an unbounded loss that a stretch of this length may have."""
@@ -112,41 +130,63 @@ class Budget:
         at = bisect_left(self._marks, (watched, 0.0))
         return self._marks[at][1] if at < len(self._marks) else math.inf
 
-    def spent(self, reports: Reports) -> float:
-        """Bound the ε of reports together at the limit's δ, at any moment.
+    def charge(self, report: HiddenReport, *, after: Charges) -> Charge:
+        """Return how a new round counts beside the rounds that were entered before it.
+
+        It counts by itself if that is the smaller share of the limit, or if its stretch would take
+        the motion beyond its end. Only promises decide, never how earlier rounds ended.
+        """
+        stretch = self._stretch(report)
+        expensive = stretch * self.epsilon > report.law.epsilon * self.whole
+        beyond = self._in_motion(after) + stretch > self.whole
+        return Charge(report, by_itself=expensive or beyond)
+
+    def spent(self, charges: Charges) -> float:
+        """Bound the ε of rounds together at the limit's δ, at any moment; more never lowers it.
 
         The smallest of three sums counts. The plain sum of local budgets needs no δ at all. The
         limit itself holds as long as the whole motion is not used up. The odometer covers the
-        rounds that are cheaper in it, and the local budgets of the others are added.
+        rounds in the motion; the local budgets of rounds that count by themselves, and of rounds
+        that broke their promise, are added.
         """
-        plain = sum(report.law.epsilon for report in reports)
-        watched, apart = 0.0, 0.0
-        for law, crowd, failing in reports:
-            stretch = self.stretch(law, crowd=crowd, failing=failing)
-            expensive = stretch * self.epsilon > law.epsilon * self.whole
-            if expensive or watched + stretch > self.whole:
-                apart += law.epsilon
-            else:
-                watched += stretch
-        total = min(plain, self.odometer(watched) + apart)
-        if self._watched(reports) <= self.whole:
+        plain = sum(charge.report.law.epsilon for charge in charges)
+        added = sum(
+            charge.report.law.epsilon for charge in charges if charge.by_itself or charge.broken
+        )
+        total = min(plain, self.odometer(self._in_motion(charges)) + added)
+        if self._watched(charges) <= self.whole:
             total = min(total, self.epsilon)
-        if len(reports) != 1 or plain > EPSILON:
+        if len(charges) != 1 or charges[0].broken or plain > EPSILON:
             return total
         # The first round depends on no result, and the moment after it has its own share of δ.
-        total = min(total, _alone(reports[0], _FIRST * self.delta))
+        first = charges[0].report
+        total = min(total, _alone(first, _FIRST * self.delta))
         if total <= self.epsilon:
             return total
         # A single round may use up the whole limit; then no other can be added.
-        return min(total, _alone(reports[0], self.delta))
+        return min(total, _alone(first, self.delta))
 
-    def left(self, reports: Reports) -> float:
+    def left(self, charges: Charges) -> float:
         """Return the ε that one more round may cost, roughly."""
-        rest = self.fixed(max(0.0, self.whole - self._watched(reports)))
-        return min(self.epsilon, max(0.0, self.epsilon - self.spent(reports), rest))
+        rest = self.fixed(max(0.0, self.whole - self._watched(charges)))
+        return min(self.epsilon, max(0.0, self.epsilon - self.spent(charges), rest))
 
-    def _watched(self, reports: Reports) -> float:
-        return sum(self.stretch(law, crowd=n, failing=chance) for law, n, chance in reports)
+    def _in_motion(self, charges: Charges) -> float:
+        """Return the length of the motion that the rounds take which do not count by themselves."""
+        return sum(self._stretch(charge.report) for charge in charges if not charge.by_itself)
+
+    def _watched(self, charges: Charges) -> float:
+        """Return the length that all rounds would take, one that broke its promise by itself."""
+        return sum(
+            max(
+                self._stretch(charge.report),
+                self._stretch(charge.exposed) if charge.broken else 0.0,
+            )
+            for charge in charges
+        )
+
+    def _stretch(self, report: HiddenReport) -> float:
+        return self.stretch(report.law, crowd=report.crowd, failing=report.failing)
 
     @cached_property
     def _marks(self) -> list[tuple[float, float]]:
@@ -156,6 +196,7 @@ class Budget:
         return [(length, _gaussian_epsilon(math.sqrt(length), target)) for length in lengths]
 
 
+@lru_cache(maxsize=256)
 def _alone(report: HiddenReport, delta: float) -> float:
     """Return the ε of one report at a δ that includes the chance of a failing crowd."""
     rest = delta - report.failing
@@ -185,8 +226,8 @@ def _gaussian(mu: float, epsilon: float) -> float:
     return max(0.0, hit - miss) + _DOUBT * hit
 
 
-@lru_cache(maxsize=256)
-def _stretch(budget: Budget, law: Law, crowd: int, failing: float) -> float:
+@lru_cache(maxsize=1024)
+def _least_stretch(budget: Budget, law: Law, crowd: int, failing: float) -> float:
     """Find the least μ whose Gaussian, with an unbounded loss at chance `unbounded`, is enough."""
     sizes, powers = _tests(law, crowd, budget.delta)
     powers = np.minimum(1.0, powers + failing)

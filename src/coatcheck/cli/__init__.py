@@ -36,6 +36,7 @@ GROUPS = {
     "Run a role": {
         "serve": "coatcheck.cli.operate",
         "round": "coatcheck.cli.operate",
+        "check": "coatcheck.cli.operate",
         "keygen": "coatcheck.cli.protocol_steps",
         "terms": "coatcheck.cli.protocol_steps",
         "operator": "coatcheck.cli.operate",

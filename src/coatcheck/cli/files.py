@@ -14,9 +14,10 @@ import msgspec
 from coatcheck.cli.output import hint
 from coatcheck.domains import Categories, Domain, Product
 from coatcheck.durable_files import read_bytes, write_bytes
-from coatcheck.errors import Misuse
-from coatcheck.protocol.agreement import ROLES, SignedTerms, Trust, read_signed
+from coatcheck.errors import Malformed, Misuse
+from coatcheck.protocol.agreement import POLICY, ROLES, SignedTerms, Trust, read_signed
 from coatcheck.protocol.keys import read_public
+from coatcheck.protocol.log.witness_policy import Policy, read_policy
 
 _DEMO_BYTES = 1 << 30  # more than the largest demo writes
 
@@ -51,15 +52,19 @@ def read_trust(listed: Sequence[str], *, witnesses: int = 0) -> Trust:
     """Read the public keys that a person trusts, as ROLE=FILE; a FILE without a role is for any.
 
     Every shuffler in the list must be in the cascade. While a shuffler changes its keys, give both
-    files in one entry: shuffler=NEW,OLD.
+    files in one entry: shuffler=NEW,OLD. policy=FILE is a policy file (C2SP tlog-policy) that says
+    which witnesses must have cosigned.
 
     Args:
         listed: the entries.
         witnesses: how many of the witnesses must have cosigned; 0 is all of them.
     """
-    parties = []
+    parties, policies = [], []
     for text in listed:
         role, _, names = text.partition("=")
+        if role == POLICY:
+            policies.append(read_policy_file(Path(names)))
+            continue
         files = names.split(",") if role in ROLES else [text]
         keys = [bytes.fromhex(read_public(Path(name)).verifying) for name in files]
         parties.append((role if role in ROLES else "", keys))
@@ -69,7 +74,19 @@ def read_trust(listed: Sequence[str], *, witnesses: int = 0) -> Trust:
             " `--trust shuffler=FILE`"
         )
     trusted = Trust.of(parties)
+    if len(policies) > 1 or (policies and witnesses):
+        raise Misuse("a policy file says how many witnesses it demands; give one, and no number")
+    for policy in policies:
+        trusted = trusted.under(policy)
     return trusted.demanding(witnesses) if witnesses else trusted
+
+
+def read_policy_file(path: Path) -> Policy:
+    """Read a policy file of witnesses."""
+    try:
+        return read_policy(read_bytes(path))
+    except Malformed as error:
+        raise Malformed(f"{path}: {error}") from None
 
 
 def read_value(text: str, domain: Domain) -> Any:

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import Commands, profile
+from coatcheck.cli.files import read_policy_file
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, show
 from coatcheck.durable_files import read_bytes, write_bytes
 from coatcheck.errors import Misuse
-from coatcheck.protocol.agreement import ROLES
+from coatcheck.protocol.agreement import POLICY, ROLES
 from coatcheck.protocol.keys import PublicKeys, read_public
 from coatcheck.services.web.client import origin_of
 
@@ -62,14 +63,22 @@ def trust(keys: tuple[str, ...]) -> None:
     """Trust public keys: server=FILE, shuffler=FILE, board=FILE or witness=FILE.
 
     The files are copied into your folder. Several files separated by commas are the old and new
-    keys of one party.
+    keys of one party. Instead of single witnesses you may give policy=FILE, a policy file of
+    witnesses (C2SP tlog-policy); a new one replaces the old one.
     """
     stored = profile.require()
     entries = dict.fromkeys(stored.trust)
     for text in keys or ("",):
         role, _, names = text.partition("=")
+        if role == POLICY and names:
+            read_policy_file(Path(names))
+            copy = profile.folder() / "witnesses.policy"
+            write_bytes(copy, read_bytes(Path(names)), replace=True)
+            entries[f"{POLICY}={copy.name}"] = None
+            continue
         if role not in ROLES or not names:
-            raise Misuse(f"give ROLE=FILE, with a ROLE of {', '.join(ROLES)}; got {text!r}")
+            allowed = ", ".join((*ROLES, POLICY))
+            raise Misuse(f"give ROLE=FILE, with a ROLE of {allowed}; got {text!r}")
         copies = []
         for name in names.split(","):
             public = read_public(Path(name))
@@ -121,13 +130,16 @@ def show_profile(*, as_json: Json = False) -> None:
     """Print your profile, and what your rounds have cost."""
     stored, ledger_file = profile.require(), Ledger.open(profile.ledger())
     epsilon, delta = ledger_file.limit
-    spent, left, rounds = ledger_file.spent, ledger_file.left, list(ledger_file.rounds)
+    spent, worst, left = ledger_file.spent, ledger_file.worst, ledger_file.left
+    rounds, overdue = list(ledger_file.rounds), list(ledger_file.overdue)
     document = {
         "folder": str(profile.folder()),
         "limit": {"epsilon": epsilon, "delta": delta},
         "spent": spent,
+        "worst": worst,
         "left": left,
         "rounds": rounds,
+        "overdue": overdue,
         "per_round": {"epsilon": stored.epsilon, "delta": stored.delta},
         "trust": list(stored.trust),
         "witnesses": stored.witnesses,
@@ -137,11 +149,20 @@ def show_profile(*, as_json: Json = False) -> None:
     lines = [
         f"All rounds together may cost ε = {epsilon:g} at δ = {delta:g}, one {stored.epsilon:g}.",
         f"Your {len(rounds)} rounds so far cost ε = {spent:.3g}; one more may cost {left:.3g}.",
+        *([_overdue_text(overdue, worst)] if overdue else []),
         f"You trust: {', '.join(stored.trust) or 'nobody yet'}.",
         f"Your requests go {way}.",
         f"Your folder is {profile.folder()}",
     ]
     show(document, as_json=as_json, text="\n".join(lines))
+
+
+def _overdue_text(rounds: Iterable[str], worst: float) -> str:
+    """Say what overdue outcomes may still cost, and what to do."""
+    return (
+        f"Overdue: {', '.join(rounds)}; `coatcheck collect` records the outcome. If all of them"
+        f" ended badly, your rounds cost ε = {worst:.3g}; so much is set aside."
+    )
 
 
 @click.group(cls=Commands)
@@ -165,14 +186,16 @@ def begin_ledger(
 
 @command(ledger, name="show")
 def show_ledger(file: Path, *, as_json: Json = False) -> None:
-    """Print the limit, what is spent and left, and the rounds."""
+    """Print the limit, what is spent and left, the rounds, and those whose outcome is overdue."""
     ledger_file = Ledger.open(file)
     epsilon, delta = ledger_file.limit
     document = {
         "epsilon": epsilon,
         "delta": delta,
         "spent": ledger_file.spent,
+        "worst": ledger_file.worst,
         "left": ledger_file.left,
         "rounds": list(ledger_file.rounds),
+        "overdue": list(ledger_file.overdue),
     }
     show(document, as_json=as_json)

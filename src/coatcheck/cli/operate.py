@@ -1,9 +1,11 @@
-"""The commands of operators: `serve`, `round`, `operator` and `tokens`.
+"""The commands of operators: `serve`, `round`, `check`, `operator` and `tokens`.
 
 `serve` runs a role until it is stopped. `round` opens, lists, closes and abandons rounds at
-running roles. `operator` and `tokens` make the secrets that a role's settings name.
+running roles. `check` plays a person through them. `operator` and `tokens` make the secrets that a
+role's settings name.
 """
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Iterable
@@ -13,8 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from coatcheck.cli import Commands
-from coatcheck.cli.files import read_object, write_file
-from coatcheck.cli.options import ADDRESS, WHOLE, Ca, Json, command, one_of
+from coatcheck.cli.files import read_object, read_trust, read_value, write_file
+from coatcheck.cli.options import (
+    ADDRESS,
+    WHOLE,
+    Ca,
+    Json,
+    Relay,
+    Trust,
+    Witnesses,
+    command,
+    one_of,
+)
 from coatcheck.cli.output import hint, local_time, show, table
 from coatcheck.durable_files import read_secret
 from coatcheck.entropy import system
@@ -23,6 +35,8 @@ from coatcheck.services.web.client import ask, open_round
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from coatcheck.services.person.check import Step
 
 _LEVELS = ("warning", "info", "debug")
 
@@ -148,6 +162,66 @@ def close_round(
 
 def _secret(token: Path) -> str:
     return read_secret(token).decode().strip()
+
+
+@command(doing="waiting for the round; Ctrl-C ends the check")
+def check(
+    address: Annotated[str, ADDRESS],
+    *,
+    trust: Trust,
+    witnesses: Witnesses = 0,
+    relay: Relay = "",
+    token: Annotated[str, "Admission token; several shufflers' tokens separated by commas."] = "",
+    group: Annotated[str, "The group to take part in, if the terms have several."] = "",
+    value: Annotated[str, "Also take part with this value, as one more person."] = "",
+    wait: Annotated[float, "Seconds to wait for the answer."] = 600.0,
+    ca: Ca = "",
+    as_json: Json = False,
+) -> None:
+    """Check a deployed service as a person meets it, and name the role that fails.
+
+    ADDRESS is that of a round, or of the first shuffler. Every role is asked directly, and through
+    the relay if one is named. With `--value` the check takes part to the end: its report counts
+    as one more person's. Exits with 1 if a step fails.
+    """
+    from coatcheck.services.person.check import Check, Step  # noqa: PLC0415 - needs an extra
+
+    plan = Check(
+        address=address,
+        trusted=read_trust(trust, witnesses=witnesses),
+        relay=relay,
+        token=token,
+        group=group,
+        value=(lambda domain: read_value(value, domain)) if value else None,
+        wait=wait,
+        ca=ca,
+    )
+
+    async def run() -> list[Step]:
+        steps = []
+        async for step in plan.steps():
+            steps.append(step)
+            if not as_json:
+                click.echo(_step_line(step))
+        return steps
+
+    steps = asyncio.run(run())
+    failed = [step for step in steps if not step.passed]
+    if as_json:
+        show({"passed": not failed, "steps": steps}, as_json=True)
+    elif not failed:
+        hint("everything that a person needs works" + ("" if value else "; nothing was handed in"))
+    if failed:
+        click.get_current_context().exit(1)
+
+
+def _step_line(step: "Step") -> str:
+    """Return the line of a step of the check."""
+    if step.skipped:
+        return f"not tried  {step.role}: {step.what}"
+    if step.failure:
+        return f"FAILED     {step.role}: {step.what}\n           {step.failure}"
+    return f"works      {step.role}: {step.what}"
 
 
 @command()

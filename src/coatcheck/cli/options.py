@@ -172,7 +172,8 @@ Witnesses = Annotated[int, "How many of your trusted witnesses must have cosigne
 Relay = Annotated[str, "Address of a relay; every request goes through it, none directly."]
 Trust = Annotated[
     tuple[str, ...],
-    "Public keys that you trust: server=FILE, shuffler=FILE, board=FILE or witness=FILE.",
+    "Public keys that you trust: server=FILE, shuffler=FILE, board=FILE or witness=FILE; or"
+    " policy=FILE, a policy file of witnesses.",
     {"metavar": "ROLE=FILE"},
 ]
 

@@ -49,7 +49,15 @@ _BASELINES: Final = (
 )
 MECHANISMS: Final = ("any", "minkowski", "bounded", "grid", "sphere", *_BASELINES)
 _COUNTS: Final = ("delta", "method", "crowd", "local_epsilon", "corrupted", "exposed", "lost")
-_WORDS: Final = ("anonymous", "amplified", "least", "adjacency", "assumptions", "caveat")
+_WORDS: Final = (
+    "anonymous",
+    "amplified",
+    "least",
+    "adjacency",
+    "assumptions",
+    "caveat",
+    "disclosure",
+)
 
 
 _Pairs = list[tuple[int, float]]

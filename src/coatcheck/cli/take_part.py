@@ -66,7 +66,8 @@ def take_part(
     """
     ledger, trusted = Ledger.open(person.ledger), read_trust(person.trust, witnesses=witnesses)
     if service := service_of(round_url):
-        current = partial(current_round, trusted=trusted, relay=relay, ca=ca)
+        lists = boards(person.ledger)
+        current = partial(current_round, trusted=trusted, relay=relay, boards=lists, ca=ca)
         round_url = _round_of(service, ticket, current)
     path, checkpoints = ticket_of(round_url, ticket), boards(person.ledger)
     resumed = path.exists()
@@ -79,7 +80,12 @@ def take_part(
             limit = Limit(person.epsilon, person.delta)
             invitation = await session.invitation(group=person.group, limit=limit)
             promise = invitation.guarantee
-            hint(f"terms checked: a crowd of at least {promise.crowd}, ε = {promise.epsilon:.3g}")
+            decoys = invitation.group_terms.decoys
+            each = f" with {decoys} decoy{'s' * (decoys > 1)} each" if decoys else ""
+            hint(
+                f"terms checked: a crowd of at least {promise.crowd}{each}, ε ="
+                f" {promise.epsilon:.3g}"
+            )
             hint_caveat(promise)
             if settle:
                 settle_terms(invitation.round)  # before anything is spent

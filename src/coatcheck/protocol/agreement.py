@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse, Refused
 from coatcheck.protocol.keys import KeyPairs, SealingKey, VerifyingKey
+from coatcheck.protocol.log.witness_policy import NOBODY, Policy, Quorum
 from coatcheck.protocol.terms import (
     DOCUMENT_LIMIT,
     AdmissionTerms,
@@ -31,6 +32,8 @@ from coatcheck.protocol.terms import (
 from coatcheck.protocol.wire.encoding import read_document
 
 ROLES: Final = ("server", "shuffler", "board", "witness")
+POLICY: Final = "policy"
+"""Stands where a role would: a policy file says which witnesses must have cosigned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +47,7 @@ class Trust:
         server: keys of servers that may run the round.
         shufflers: the keys of each shuffler that the person relies on, several during a rotation.
         board: keys of boards that may show the answers.
-        witnesses: the keys of each witness whose cosignature under the board's log counts.
-        demanded: the number of witnesses that must have cosigned it.
+        witnesses: the witnesses who must have cosigned the board's log, or enough of them.
         anywhere: keys that may stand in any role, and that no cascade needs. This is weaker: the
             owner of two of them may take both places.
     """
@@ -53,8 +55,7 @@ class Trust:
     server: frozenset[bytes] = frozenset()
     shufflers: tuple[frozenset[bytes], ...] = ()
     board: frozenset[bytes] = frozenset()
-    witnesses: tuple[frozenset[bytes], ...] = ()
-    demanded: int = 0
+    witnesses: Quorum = NOBODY
     anywhere: frozenset[bytes] = frozenset()
 
     @classmethod
@@ -72,19 +73,31 @@ class Trust:
             server=_union(by_role["server"]),
             shufflers=tuple(by_role["shuffler"]),
             board=_union(by_role["board"]),
-            witnesses=tuple(by_role["witness"]),
-            demanded=len(by_role["witness"]),
+            witnesses=Quorum.of(by_role["witness"]),
             anywhere=_union(by_role[""]),
         )
 
     def demanding(self, witnesses: int) -> "Trust":
         """Return the same trust, but demand cosignatures of this many witnesses only."""
-        if not 1 <= witnesses <= len(self.witnesses):
+        most = len(self.witnesses.members)
+        if not 1 <= witnesses <= most:
             raise Misuse(
-                f"the number of demanded witnesses must be from 1 to {len(self.witnesses)}, as many"
+                f"the number of demanded witnesses must be from 1 to {most}, as many"
                 f" as you trust (--trust witness=FILE); got {witnesses}"
             )
-        return replace(self, demanded=witnesses)
+        return replace(self, witnesses=replace(self.witnesses, least=witnesses))
+
+    def under(self, policy: Policy) -> "Trust":
+        """Return the same trust with the witnesses of a policy file, and with its logs as boards.
+
+        Refused if witnesses are named twice, or if the file names logs and none of these boards.
+        """
+        if self.witnesses.members:
+            raise Misuse("name witnesses by `witness=FILE` or by a policy file, not by both")
+        boards = self.board & policy.logs if policy.logs else self.board
+        if policy.logs and self.board and not boards:
+            raise Misuse("the policy file names no log of a board that you trust (board=FILE)")
+        return replace(self, board=boards or policy.logs, witnesses=policy.quorum)
 
     def plain(self) -> dict[str, Any]:
         """Return the keys in hex by role, as JSON and the browser's client take them."""
@@ -92,8 +105,7 @@ class Trust:
             "server": _in_hex(self.server),
             "shufflers": [_in_hex(keys) for keys in self.shufflers],
             "board": _in_hex(self.board),
-            "witnesses": [_in_hex(keys) for keys in self.witnesses],
-            "demanded": self.demanded,
+            "witnesses": self.witnesses.plain(),
             "anywhere": _in_hex(self.anywhere),
         }
 

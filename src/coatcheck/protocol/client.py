@@ -2,9 +2,9 @@
 
 Three steps of a person. `examine` verifies the terms, computes their promise again, refuses terms
 that promise too little or cost too much, and returns an `Invitation`. Its `join` randomizes the
-value once, seals the report and its traps, and stores the ticket before the ledger is charged;
-`wrap` lays out what is sealed. `collect` opens the answer, and `read` and `write` exchange letters
-with partners.
+value once, seals the report with its decoys and traps, and stores the ticket before the ledger is
+charged; `wrap` lays out what is sealed. `collect` opens the answer, and `read` and `write` exchange
+letters with partners.
 
 No I/O: the in-memory simulation, the commands over files and `services.person` drive these same
 functions. Only `join` sees the value. SPEC section 12; paper sections "A Concrete Protocol" and
@@ -20,17 +20,25 @@ from typing import Any, Protocol
 
 from coatcheck import entropy as sources
 from coatcheck import tasks
-from coatcheck.accounting.amplification import Guarantee, amplify
+from coatcheck.accounting.guarantee import Guarantee
+from coatcheck.accounting.reference_bound import ROUNDING, examined
 from coatcheck.entropy import Entropy
 from coatcheck.errors import UNTRUSTED_DATA_ERRORS, Malformed, Missing, Misuse, Refused
 from coatcheck.protocol.agreement import SignedTerms, Trust, TrustedTerms, accept
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
-from coatcheck.protocol.keys import SEED_SIZE, KeyPairs, SealingKey, address_of
+from coatcheck.protocol.keys import SEED_SIZE, KeyPairs, SealingKey, address_of, decoy_seed
 from coatcheck.protocol.letters import Inbox, read, write
 from coatcheck.protocol.log.verification import SignedOutcome, VerifiedBulletin, VerifiedEntry
 from coatcheck.protocol.outcomes import inconsistency, outcome_due, outcome_text
 from coatcheck.protocol.terms import ADDRESS_SIZE, Anybody, GroupTerms, Round
-from coatcheck.protocol.ticket import Ticket, TicketStore, keep_receipt, keep_registered, same_round
+from coatcheck.protocol.ticket import (
+    Correspondence,
+    Ticket,
+    TicketStore,
+    keep_receipt,
+    keep_registered,
+    same_round,
+)
 from coatcheck.protocol.wire.bulletins import ANSWERED, REFUSED
 from coatcheck.protocol.wire.messages import (
     Answer,
@@ -49,6 +57,7 @@ __all__ = [
     "Limit",
     "address",
     "collect",
+    "decoy_answers",
     "examine",
     "keep_receipt",
     "keep_registered",
@@ -57,9 +66,8 @@ __all__ = [
     "write",
 ]
 
-_SLACK = 1e-9  # how far a computed ε may lie above the promise: rounding of the last digits
 _MOST_NUMBERS = 1024  # of a report: to compute the law of a wider one takes minutes
-_amplify = lru_cache(maxsize=64)(amplify)  # many clients on one machine compute the same promise
+_examined = lru_cache(maxsize=64)(examined)  # many clients on one machine compute the same promise
 
 
 class Budget(Protocol):
@@ -68,11 +76,11 @@ class Budget(Protocol):
     def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes, until: int) -> object:
         """Record a round, or refuse it; the same report again costs nothing.
 
-        From the time `until` on the round costs its local ε, unless its outcome is recorded.
+        From the time `until` on its local ε is set aside, until its outcome is recorded.
         """
 
-    def record_outcome(self, round_id: str, *, missing: int | None) -> object:
-        """Charge what a round cost, once its outcome is known; None means the local ε."""
+    def record_outcome(self, round_id: str, *, answered: bool) -> object:
+        """Record how a round ended; one without an answer to its whole crowd costs its local ε."""
 
 
 @dataclass(frozen=True)
@@ -150,15 +158,21 @@ class Invitation:
             report = self.randomizer.randomize([value], source, clamp=True)[0].tolist()
         else:
             report = self.randomizer.randomize_one(value, source)
+        decoys = range(1, 1 + self.group_terms.decoys)
         payload = PayloadFormat.between(self.randomizer.low, self.randomizer.high)
         seed = source.token(SEED_SIZE)
-        plain = encode_report(
-            self.round,
-            group=self.group,
-            contact=KeyPairs(self.round.suite, seed).contact_raw,
-            payload=payload.encode(report),
-            note=note.ljust(self.group_terms.note_size, b"\0"),
-        )
+        seeds = [seed, *(decoy_seed(seed, number) for number in decoys)]
+        drawn = [report, *(self.randomizer.decoy(source) for _ in decoys)]
+        plain = [
+            encode_report(
+                self.round,
+                group=self.group,
+                contact=KeyPairs(self.round.suite, own).contact_raw,
+                payload=payload.encode(numbers),
+                note=note.ljust(self.group_terms.note_size, b"\0"),
+            )
+            for own, numbers in zip(seeds, drawn, strict=True)
+        ]
         sealed = wrap(plain, self.round, group=self.group, entropy=source)
         return Ticket(
             round=self.round.terms.round,
@@ -168,6 +182,7 @@ class Invitation:
             seed=seed,
             upload=sealed.upload,
             registrations=sealed.registrations,
+            decoys=tuple(Correspondence() for _ in decoys),
         )
 
 
@@ -196,19 +211,21 @@ def examine(
     randomizer = _mechanism(own_group, simulated=simulated)
     _check_exposure(round_, number)
     try:
-        guarantee = _amplify(
+        guarantee = _examined(
             randomizer.law,
+            promise=promise.epsilon,
             crowd=own_group.minimum,
             delta=round_.crowd_delta(number),
             corrupted=promise.corrupted,
             exposed=promise.exposed,
+            decoys=own_group.decoys,
         )
     except UNTRUSTED_DATA_ERRORS as error:
         raise Refused(
             f"the mechanism of the terms gives no guarantee: {error}; do not join"
         ) from None
     guarantee = guarantee.with_traps(round_.terms.trap_delta, delta=promise.delta)
-    if guarantee.epsilon > promise.epsilon * (1 + _SLACK):
+    if guarantee.epsilon > promise.epsilon * (1 + ROUNDING):
         raise Refused(
             f"the terms promise ε = {promise.epsilon:g}, but a crowd of {own_group.minimum} gives"
             f" only ε = {guarantee.epsilon:.4g}: do not join"
@@ -243,6 +260,8 @@ def _mechanism(group: GroupTerms, *, simulated: bool) -> Randomizer:
             f"{randomizer.name} has no decode {group.decode!r}, only"
             f" {', '.join(randomizer.decodes)}: do not join"
         )
+    if group.decoys and not randomizer.takes_decoys:
+        raise Refused(f"{randomizer.name} has no decoys, but the terms ask for them: do not join")
     if randomizer.width > _MOST_NUMBERS:
         raise Refused(
             f"a report of these terms has {randomizer.width} numbers, but a client examines at most"
@@ -267,8 +286,13 @@ def _check_exposure(round_: Round, number: int) -> None:
         task = tasks.from_params({**work.params, "name": work.name})
         if coins:
             tasks.check_coin_allowed(task, sizes=sizes)
-        each = len(round_.terms.shufflers)
-        exposed = tasks.exposure(task, sizes=sizes, corrupted=corrupted, each=each)[number]
+        exposed = tasks.exposure(
+            task,
+            sizes=sizes,
+            corrupted=corrupted,
+            shufflers=len(round_.terms.shufflers),
+            decoys=[group.decoys for group in groups],
+        )[number]
     except UNTRUSTED_DATA_ERRORS as error:
         raise Refused(
             f"the client cannot compute whom the answers expose: {error}; do not join"
@@ -276,12 +300,12 @@ def _check_exposure(round_: Round, number: int) -> None:
     stated = groups[number].promise.exposed
     if exposed > stated:
         raise Refused(
-            f"answers can expose {exposed} members of {groups[number].name!r}, but the terms state"
+            f"answers can expose {exposed} reports of {groups[number].name!r}, but the terms state"
             f" {stated}: their promise does not hold; do not join"
         )
 
 
-# -- sealing a report and the traps beside it
+# -- sealing a report, and the decoys and traps beside it
 
 
 @dataclass(frozen=True)
@@ -297,11 +321,11 @@ class SealedUpload:
     registrations: tuple[bytes, ...]
 
 
-def wrap(report: bytes, round_: Round, *, group: int, entropy: Entropy) -> SealedUpload:
-    """Seal a report for the server and the cascade, beside one trap for every later shuffler.
+def wrap(reports: Sequence[bytes], round_: Round, *, group: int, entropy: Entropy) -> SealedUpload:
+    """Seal the report and its decoys for the server, beside one trap for every later shuffler.
 
-    All items look alike from outside and their order is random, so that no shuffler can tell a
-    trap of a later one from the report. SPEC sections 5 and 7.
+    All items look alike from outside and their order is random, so that no shuffler can tell the
+    report from a decoy or from a trap of a later one. SPEC sections 5 and 7.
     """
     later = range(1, len(round_.terms.shufflers))
     upload_id = entropy.token(ID_SIZE)
@@ -310,12 +334,13 @@ def wrap(report: bytes, round_: Round, *, group: int, entropy: Entropy) -> Seale
     traps = [entropy.token(round_.item_size(group, hop + 1)) for hop in later]
     items = [
         seal_layers(seal(report, to=server, bound=bound), round_, group=group, upload_id=upload_id)
+        for report in reports
     ]
     items += [
         seal_layers(trap, round_, group=group, upload_id=upload_id, last=hop)
         for hop, trap in zip(later, traps, strict=True)
     ]
-    body = b"".join(_shuffled(items, entropy))
+    body = b"".join(entropy.shuffled(items))
     registrations = tuple(
         Registration(
             hop, group, round_.digest, commitment(trap, digest=round_.digest, group=group, hop=hop)
@@ -338,28 +363,32 @@ def seal_layers(
     return text
 
 
-def _shuffled(items: Sequence[bytes], entropy: Entropy) -> list[bytes]:
-    """Return items in a uniformly random order."""
-    rest, shuffled = list(items), []
-    while len(rest) > 1:
-        shuffled.append(rest.pop(entropy.integer(len(rest))))
-    return shuffled + rest
-
-
 # -- collecting
 
 
 def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
-    """Open the answer to this ticket and record the round's outcome in the ledger."""
+    """Open the answer to this ticket's report and record the round's outcome in the ledger."""
     record_outcome(ticket, bulletin, ledger=ledger)
-    own = ticket.keys.address
-    place = bulletin.find(own, ticket.group)
-    if place is None:
+    answer = _find(ticket, bulletin)
+    if answer is None:
+        own = ticket.keys.address
         proof = "your receipt proves" if ticket.receipt else "you have no receipt to prove"
         raise Missing(
             f"your address {own.hex()} is not on the board; {proof} that the shuffler had your"
             " report: show the upload and the receipt, never the ticket, to the round's operators"
         )
+    return answer
+
+
+def decoy_answers(ticket: Ticket, bulletin: VerifiedBulletin) -> tuple[Answer | None, ...]:
+    """Open the answer to each decoy, for its letters; None for one that is not on the board."""
+    return tuple(_find(decoy, bulletin) for decoy in ticket.decoy_tickets())
+
+
+def _find(ticket: Ticket, bulletin: VerifiedBulletin) -> Answer | None:
+    place = bulletin.find(ticket.keys.address, ticket.group)
+    if place is None:
+        return None
     return _open(ticket, bulletin.entries[ticket.group][place], bulletin.round)
 
 
@@ -373,7 +402,7 @@ def record_outcome(ticket: Ticket, shown: SignedOutcome, *, ledger: Budget | Non
     contradiction = inconsistency(shown.heading, shown.round) or _denial(ticket, shown)
     answered = shown.heading.outcome == ANSWERED and not contradiction
     if ledger:
-        ledger.record_outcome(shown.round.name, missing=0 if answered else None)
+        ledger.record_outcome(shown.round.name, answered=answered)
     if contradiction:
         raise Refused(
             f"the heading of this round is inconsistent: {contradiction}; do not rely on it, and"

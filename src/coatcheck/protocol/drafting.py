@@ -13,12 +13,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from coatcheck import tasks
-from coatcheck.accounting.amplification import amplify
+from coatcheck.accounting.reference_bound import promised
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol.settling.rings import Rings
 from coatcheck.protocol.settling.rules import least_letter
 from coatcheck.protocol.terms import (
+    MOST_DECOYS,
     GroupTerms,
     Notary,
     Party,
@@ -53,6 +54,7 @@ class GroupPlan:
         decode: the server's decoder; by default the randomizer's first.
         corrupted: how many members may help the server without breaking the promise.
         note_size: bytes of the note that travels beside a report, unrandomized.
+        decoys: how many uniform reports each member hands in beside the own one.
     """
 
     name: str
@@ -62,10 +64,11 @@ class GroupPlan:
     decode: str | None = None
     corrupted: int = 0
     note_size: int = 0
+    decoys: int = 0
 
     def params(self) -> dict[str, Any]:
         """Return the plan as plain data, as a draft in JSON has it."""
-        names = ("name", "minimum", "delta", "decode", "corrupted", "note_size")
+        names = ("name", "minimum", "delta", "decode", "corrupted", "note_size", "decoys")
         plain = {name: getattr(self, name) for name in names}
         return {**plain, "randomizer": self.randomizer.params()}
 
@@ -81,7 +84,8 @@ def draft_groups(
     """Compute the terms of each group.
 
     *Guarantee:* the promise is what the minimum crowd gives, less the corrupted and the people whom
-    answers to the corrupted expose. Its δ includes the chance that traps count wrongly.
+    answers to the corrupted expose, and every client confirms it (S20.13). Its δ includes the
+    chance that traps count wrongly.
     """
     if len(plans) != len(task.groups):
         raise Misuse(
@@ -97,21 +101,27 @@ def draft_groups(
                 )
     if any(isinstance(plan.randomizer, CoinResponse) for plan in plans):
         tasks.check_coin_allowed(task, sizes=[plan.minimum for plan in plans])
+    if any(plan.decoys for plan in plans):
+        tasks.check_decoys_allowed(task, sizes=[plan.minimum for plan in plans])
+    for plan in plans:
+        _check_decoys(plan)
     exposed = tasks.exposure(
         task,
         sizes=[plan.minimum for plan in plans],
         corrupted=[plan.corrupted for plan in plans],
-        each=shufflers,
+        shufflers=shufflers,
+        decoys=[plan.decoys for plan in plans],
     )
     sizes = least_sizes(task, [plan.randomizer for plan in plans], suite=suite)
     groups = []
     for plan, (payload, answer), exposure in zip(plans, sizes, exposed, strict=True):
-        guarantee = amplify(
+        guarantee = promised(
             plan.randomizer.law,
             crowd=plan.minimum,
             delta=delta_less(plan.delta, trap_delta),
             corrupted=plan.corrupted,
             exposed=exposure,
+            decoys=plan.decoys,
         )
         groups.append(
             GroupTerms(
@@ -123,9 +133,29 @@ def draft_groups(
                 answer_size=max(USUAL_ANSWER, answer),
                 promise=Promise(guarantee.epsilon, plan.delta, plan.corrupted, exposure),
                 note_size=plan.note_size,
+                decoys=plan.decoys,
             )
         )
     return tuple(groups)
+
+
+def _check_decoys(plan: GroupPlan) -> None:
+    """Refuse decoys that the terms could not have, or that would be told from reports."""
+    if type(plan.decoys) is not int or not 0 <= plan.decoys <= MOST_DECOYS:
+        raise Misuse(
+            f"`decoys` of group {plan.name!r} must be a whole number from 0 to {MOST_DECOYS}, got"
+            f" {plan.decoys!r}"
+        )
+    if plan.decoys and plan.note_size:
+        raise Misuse(
+            f"group {plan.name!r} cannot have both `decoys` and notes: a note would show which"
+            " reports are decoys"
+        )
+    if plan.decoys and not plan.randomizer.takes_decoys:
+        raise Misuse(
+            f"group {plan.name!r} cannot have decoys, because {plan.randomizer.name} draws none:"
+            " choose a grid, a codebook, or an exact minkowski or bounded response"
+        )
 
 
 def draft_work(task: tasks.Task) -> Work:

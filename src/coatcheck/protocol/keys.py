@@ -48,6 +48,7 @@ SEED_SIZE: Final = 32
 _ADDRESS_LABEL: Final = b"coatcheck/v1/address\0"
 _OPENING_LABEL: Final = b"coatcheck/v1/opening"
 _SIGNING_LABEL: Final = b"coatcheck/v1/signing"
+_DECOY_LABEL: Final = b"coatcheck/v1/decoy\0"
 
 
 def _little(digits: str) -> int:
@@ -249,7 +250,8 @@ def _contact(suite: Suite, raw: bytes) -> Contact:
 class KeyPairs(_Secret):
     """The two key pairs derived from one seed; the caller stores the seed.
 
-    *Assumes:* the seed is 32 uniform bytes, used for one round only when it is a person's.
+    *Assumes:* the seed is 32 uniform bytes, or derived from such bytes, and used for one round only
+    when it is a person's.
     """
 
     def __init__(self, suite: Suite, seed: bytes) -> None:
@@ -262,6 +264,11 @@ class KeyPairs(_Secret):
 
     def __repr__(self) -> str:
         return f"KeyPairs(address={self.address.hex()})"
+
+
+def decoy_seed(seed: bytes, number: int) -> bytes:
+    """Return the seed of the keys of a person's decoy, numbered from 1 (S4.11)."""
+    return _derive(seed, _DECOY_LABEL + bytes((number,)))
 
 
 def _derive(seed: bytes, label: bytes) -> bytes:

@@ -469,6 +469,10 @@ UNTIL: Final = "coatcheck-until"
 SIGNATURES: Final = "coatcheck-signatures"
 PADDING: Final = "coatcheck-padding"
 """The least bytes of an encapsulated answer, which a request may name."""
+PERIOD: Final = 86_400
+"""Seconds for which a gateway has one list of keys: a day of UTC (S17.3)."""
+SLACK: Final = 3_600
+"""Seconds by which a clock may differ before a list counts as early or ended (S17.20)."""
 _LABEL: Final = b"coatcheck/v1/gateway\0"
 _SECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _SIGNATURE: Final = re.compile(r"([0-9a-f]{2})*", re.ASCII)
@@ -481,7 +485,7 @@ def signed_part(keys: bytes, until: int) -> bytes:
 
 @dataclass(frozen=True)
 class SignedKeys:
-    """The keys of a gateway, with the role's signatures."""
+    """The keys of a gateway for the period that ends at `until`, with the role's signatures."""
 
     keys: bytes
     until: int
@@ -501,7 +505,17 @@ class SignedKeys:
             raise Malformed(
                 "these gateway keys are not signed: check that this is the address of a role"
             )
+        if int(until) % PERIOD:
+            raise Malformed("these gateway keys are not for a day of UTC: update the role")
         return cls(keys, int(until), tuple(map(bytes.fromhex, listed)))
+
+    def covers(self, now: float) -> bool:
+        """Return whether the period has begun and has not ended, by a clock that may be off."""
+        return self.until - PERIOD - SLACK <= now < self.until + SLACK
+
+    def is_same_list(self, other: "SignedKeys") -> bool:
+        """Return whether both are one list of one period, whichever keys of the role signed."""
+        return (self.until, self.keys) == (other.until, other.keys)
 
     def is_signed_by(self, verifying: bytes) -> bool:
         """Return whether the owner of this key signed the keys and their expiry."""

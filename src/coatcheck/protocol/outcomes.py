@@ -97,9 +97,9 @@ def outcome_without_batch(
 
 
 def is_short(tallies: Sequence[Tally], round_: Round) -> bool:
-    """Return whether a group has fewer reports than its minimum."""
+    """Return whether a group has fewer reports than its minimum crowd hands in."""
     pairs = zip(tallies, round_.terms.groups, strict=True)
-    return any(tally.kept < group.minimum for tally, group in pairs)
+    return any(tally.kept < (1 + group.decoys) * group.minimum for tally, group in pairs)
 
 
 def inconsistency(heading: Heading, round_: Round) -> str:
@@ -110,7 +110,7 @@ def inconsistency(heading: Heading, round_: Round) -> str:
         return "a shuffler signed an outcome that only the server can sign"
     short = is_short(heading.tallies, round_)
     if heading.outcome == ANSWERED and short:
-        return "it answers a group with fewer reports than its minimum"
+        return "it answers a group with fewer reports than its minimum crowd hands in"
     if heading.outcome == REFUSED and short != (heading.reason == FEW_REPORTS):
         return "its reason contradicts its counts"
     counts = any(tally != Tally(0) for tally in heading.tallies) or any(map(any, heading.roots))
@@ -158,7 +158,7 @@ def check_not_overdue(round_: Round, *, now: int) -> None:
         f"the board shows no signed outcome of this round, which the server"
         f" {round_.terms.server.name!r} has owed since {_time(outcome_due(round_))}: keep the"
         " ticket, ask the server's operator, and try again later; until the outcome is there, your"
-        " ledger counts the round with its local ε"
+        " ledger sets its local ε aside"
     )
 
 

@@ -340,18 +340,24 @@ class Shuffler:
     ) -> list[int]:
         """Count the people of each group; at a later shuffler, those that the traps prove."""
         if not self.hop:
-            return [tally.kept // len(self.round.terms.shufflers) for tally in tallies]
+            return [tally.kept // self.round.items_each(n) for n, tally in enumerate(tallies)]
         delta = self.round.terms.trap_delta
+        groups = enumerate(zip(tallies, before, crowd, strict=True))
         return [
-            people(counted=after.traps - earlier.traps, registered=registered, delta=delta)
-            for after, earlier, registered in zip(tallies, before, crowd, strict=True)
+            people(
+                counted=after.traps - earlier.traps,
+                registered=registered,
+                delta=delta,
+                reports=self.round.reports_each(number),
+            )
+            for number, (after, earlier, registered) in groups
         ]
 
     def _shortage(self, sizes: Sequence[int]) -> str:
         delta = self.round.terms.trap_delta
-        # Without this slack the later shufflers would count too few people (S10.31).
-        spare = slack(0, delta) if delta and not self.hop else 0
         for group, size in zip(self.round.terms.groups, sizes, strict=True):
+            # Without this slack the later shufflers would count too few people (S10.31).
+            spare = slack(0, delta, reports=1 + group.decoys) if delta and not self.hop else 0
             least = group.minimum + spare
             if size < least:
                 return (
@@ -370,7 +376,7 @@ class Shuffler:
             return batch.roots, list(zip(batch.tallies, groups, strict=True))
         sealed: list[dict[bytes, bytes]] = [{} for _ in groups]
         for upload, (number, body) in self.state.held.items():
-            sealed[number] |= items_of(upload, body, self.round)
+            sealed[number] |= items_of(upload, body, count=self.round.items_each(number))
         return (), [(Tally(len(items)), [items]) for items in sealed]
 
     def _erase(self, phase: ShufflerPhase) -> None:

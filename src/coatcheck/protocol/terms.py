@@ -66,6 +66,7 @@ DOCUMENT_LIMIT: Final = 1 << 16
 UPLOAD_HEAD: Final = 52
 REPORT_HEAD: Final = 2
 LETTER_FIXED: Final = 1 + 8 + 2 + 64
+MOST_DECOYS: Final = 8
 
 # Not `$`, which also matches before a newline at the end: a key would have a second spelling.
 Name = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,31}\Z")]
@@ -160,7 +161,7 @@ class Promise(Struct, frozen=True, forbid_unknown_fields=True):
         epsilon: the central ε at the group's minimum crowd.
         delta: the central δ.
         corrupted: members of the group that may help the server.
-        exposed: members whose anonymity the answers may cost.
+        exposed: reports whose anonymity the answers may cost: of members, or their decoys.
     """
 
     epsilon: Positive
@@ -170,7 +171,11 @@ class Promise(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GroupTerms(Struct, frozen=True, forbid_unknown_fields=True):
-    """A group: its mechanism, its minimum crowd, its sizes and its promise."""
+    """A group: its mechanism, its minimum crowd, its sizes and its promise.
+
+    Attributes:
+        decoys: how many uniform reports each member hands in beside the own one (S7.24).
+    """
 
     name: Name
     randomizer: dict[str, Any]
@@ -180,6 +185,7 @@ class GroupTerms(Struct, frozen=True, forbid_unknown_fields=True):
     answer_size: Annotated[int, Meta(ge=8, le=1 << 20)]
     promise: Promise
     note_size: Annotated[int, Meta(ge=0, le=1 << 10)] = 0
+    decoys: Annotated[int, Meta(ge=0, le=MOST_DECOYS)] = 0
 
 
 class Work(Struct, frozen=True, forbid_unknown_fields=True):
@@ -282,11 +288,19 @@ class Round:
         layers = 1 + len(self.terms.shufflers) - hop
         return self.report_size(group) + layers * self.suite.overhead
 
+    def reports_each(self, group: int) -> int:
+        """Return how many reports a member hands in: the own one and the decoys."""
+        return 1 + self.terms.groups[group].decoys
+
+    def items_each(self, group: int) -> int:
+        """Return how many items an upload has: the reports, and a trap for each later shuffler."""
+        return len(self.terms.shufflers) - 1 + self.reports_each(group)
+
     @cached_property
     def upload_sizes(self) -> tuple[int, ...]:
         """The bytes of an upload, for each group."""
-        groups, items = range(len(self.terms.groups)), len(self.terms.shufflers)
-        return tuple(UPLOAD_HEAD + items * self.item_size(group, 0) for group in groups)
+        groups = range(len(self.terms.groups))
+        return tuple(UPLOAD_HEAD + self.items_each(n) * self.item_size(n, 0) for n in groups)
 
     def crowd_delta(self, group: int) -> float:
         """Return the δ that the traps leave for the shuffle, rounded down."""
@@ -364,17 +378,36 @@ def _check(round_: Round) -> None:
         raise Malformed("`params` of the task must not have a `name`: the task has a field for it")
     if not terms.opens < terms.closes <= terms.expires:
         raise Malformed("the times of a round must be in order: `opens` < `closes` <= `expires`")
+    _check_cascade(terms)
+    for group in terms.groups:
+        if group.decoys and group.note_size:
+            raise Malformed(
+                f"group {group.name!r} has `decoys`, so its `note_size` must be 0, not"
+                f" {group.note_size}: a note would show which reports are decoys"
+            )
+        # An exposed report is a member's; with decoys, as many as a member has cost one member.
+        exposed = -(-group.promise.exposed // max(1, group.decoys))
+        if group.promise.corrupted + exposed >= group.minimum:
+            raise Malformed(
+                f"`corrupted` + `exposed` of group {group.name!r} must be below its `minimum`,"
+                f" {group.minimum}: nobody would be left to hide among"
+            )
+
+
+def _check_cascade(terms: Terms) -> None:
+    """Refuse traps that count wrongly too often, and shufflers whose traps count made-up people."""
     least = min(group.promise.delta for group in terms.groups)
     if not (0 < terms.trap_delta < least if len(terms.shufflers) > 1 else not terms.trap_delta):
         raise Malformed(
             "`trap_delta` must be 0 with one shuffler, and with several above 0 and below the"
             f" `delta` of every promise; got {terms.trap_delta:g}"
         )
-    for group in terms.groups:
-        if group.promise.corrupted + group.promise.exposed >= group.minimum:
+    for party in terms.shufflers[1:]:
+        # Made-up people could register there, and its traps would count them (S6.13).
+        if isinstance(party.admission, Anybody):
             raise Malformed(
-                f"`corrupted` + `exposed` of group {group.name!r} must be below its `minimum`,"
-                f" {group.minimum}: nobody would be left to hide among"
+                f"shuffler {party.name!r} counts people by their traps, so it must not admit"
+                " anybody: give it admission by `tokens` or `privacy-pass`"
             )
 
 

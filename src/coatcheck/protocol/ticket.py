@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Malformed, Misuse, Refused
-from coatcheck.protocol.keys import KeyPairs, VerifyingKey
+from coatcheck.protocol.keys import KeyPairs, VerifyingKey, decoy_seed
 from coatcheck.protocol.log.merkle import HASH_SIZE, leaf_hash, node_hash
 from coatcheck.protocol.settling.rules import Progress
 from coatcheck.protocol.terms import SIGNATURE_SIZE, Round, suite_named
@@ -130,8 +130,19 @@ Seed = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Counter = Annotated[int, Meta(ge=0, le=2**53)]
 
 
+class Correspondence(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a ticket stores of the letters of a decoy's address; a `Ticket` explains the fields."""
+
+    written: Counter = 0
+    seen: tuple[tuple[bytes, Counter], ...] = ()
+    settling: Progress | None = None
+
+
 class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that a person stores of a round: `join` makes it, and `collect` needs it.
+
+    A person with decoys has several addresses. Only the ticket tells which one is the report's: its
+    keys are those of the seed itself, and the keys of decoy j those of a seed derived from it.
 
     Attributes:
         upload: the sealed bytes; a retry sends these and no others, because fresh noise would be a
@@ -143,6 +154,7 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         written: the number of letters written; their counters go up from here.
         seen: sender and counter of every letter that was read; none is read twice.
         settling: the state of settling, if it has begun.
+        decoys: the letters of each decoy.
     """
 
     coatcheck: Literal["ticket/1"] = "ticket/1"
@@ -158,11 +170,49 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     written: Counter = 0
     seen: tuple[tuple[bytes, Counter], ...] = ()
     settling: Progress | None = None
+    decoys: tuple[Correspondence, ...] = ()
 
     @property
     def keys(self) -> KeyPairs:
-        """The one-time keys."""
+        """The one-time keys of the report."""
         return KeyPairs(suite_named(self.suite), self.seed)
+
+    @property
+    def addresses(self) -> tuple[bytes, ...]:
+        """The addresses of the report and of every decoy."""
+        return (self.keys.address, *(decoy.keys.address for decoy in self.decoy_tickets()))
+
+    def decoy_tickets(self) -> tuple["Ticket", ...]:
+        """Return each decoy as a ticket of its own, to open its answer and to write its letters.
+
+        Such a ticket has no upload. It is not stored itself: `with_letters` puts its letters back.
+        """
+        return tuple(
+            Ticket(
+                round=self.round,
+                digest=self.digest,
+                suite=self.suite,
+                group=self.group,
+                seed=decoy_seed(self.seed, number),
+                upload=b"",
+                written=letters.written,
+                seen=letters.seen,
+                settling=letters.settling,
+            )
+            for number, letters in enumerate(self.decoys, start=1)
+        )
+
+    def with_letters(self, changed: "Ticket", *, decoy: int | None = None) -> "Ticket":
+        """Return this ticket with the letters of another version of it, or of one of its decoys.
+
+        `decoy` is the place of the decoy in `decoy_tickets`; None stands for the report.
+        """
+        written, seen, settling = changed.written, changed.seen, changed.settling
+        if decoy is None:
+            return replace(self, written=written, seen=seen, settling=settling)
+        decoys = list(self.decoys)
+        decoys[decoy] = Correspondence(written=written, seen=seen, settling=settling)
+        return replace(self, decoys=tuple(decoys))
 
     def __repr__(self) -> str:
         return f"Ticket(round={self.round!r}, address={self.keys.address.hex()})"

@@ -447,6 +447,15 @@ class CodebookResponse(MixedResponse):
         near = np.take_along_axis(self._nearest(points), ranks[:, None], axis=1)
         return np.where(is_near[:, None], near, anywhere[:, None])
 
+    @property
+    def takes_decoys(self) -> bool:
+        """Return True: an answer from everywhere is a uniform report."""
+        return True
+
+    def decoy(self, entropy: Entropy) -> tuple[int, ...]:
+        """Return a uniform report."""
+        return (entropy.integer(self.size),)
+
     def _nearest(self, points: Points) -> Points:
         """Return the indices of the closest points, ties by index, in integers."""
         nearest = np.empty((len(points), self.closest), dtype=np.int64)

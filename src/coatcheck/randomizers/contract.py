@@ -131,6 +131,18 @@ class Randomizer(ABC):
     def _respond(self, points: Points, entropy: Entropy) -> Reports:
         """Return one report per point of a chunk; all points are on the lattice."""
 
+    @property
+    def takes_decoys(self) -> bool:
+        """Return whether the mechanism has decoys: reports as it draws them from everywhere."""
+        return False
+
+    def decoy(self, entropy: Entropy) -> tuple[int, ...]:  # noqa: ARG002 - for mechanisms that have one
+        """Return a decoy: a report drawn uniformly from all reports, whatever anybody's value."""
+        raise Misuse(
+            f"{self.name} has no decoys: choose a grid, a codebook, a sphere, or an exact minkowski"
+            " or bounded response, or leave `decoys` out"
+        )
+
     def _check_points(self, points: Points) -> None:
         if points.ndim != 2 or points.shape[1] != self.domain.dimension:
             raise Misuse(
@@ -422,6 +434,7 @@ def counted_law(epsilon: float, *, cap: int, whole: int) -> TwoLevel:
         cap=float_above(cap * each),
         apart=float_above(min(cap, whole - cap) * each),
         reached=cap == 1,
+        binary=(cap, whole) == (1, 2),
     )
 
 
@@ -463,7 +476,7 @@ class MixedResponse(Randomizer):
         """Return the two-level law of the counts."""
         cap, whole = self._counts
         law = counted_law(self.epsilon, cap=cap, whole=whole)
-        return law if self._disjoint else replace(law, reached=False)
+        return law if self._disjoint else replace(law, reached=False, binary=False)
 
     @property
     def total_variation(self) -> float:

@@ -208,8 +208,17 @@ class GridResponse(MixedResponse):
     def respond_one(self, point: tuple[int, ...], entropy: Entropy) -> tuple[int, ...]:
         """Return the report of one lattice point, without arrays."""
         near = self._cell_of(point)
-        far = tuple(entropy.integer(count) for count in self.cells)
+        far = self.decoy(entropy)
         return near if entropy.coin(self.heads) else far
+
+    @property
+    def takes_decoys(self) -> bool:
+        """Return True: an answer from everywhere is a uniform report."""
+        return True
+
+    def decoy(self, entropy: Entropy) -> tuple[int, ...]:
+        """Return a uniform report."""
+        return tuple(entropy.integer(count) for count in self.cells)
 
     def _cells_of(self, points: Points) -> Points:
         if isinstance(self.domain, Categories):

@@ -173,6 +173,17 @@ class CapResponse(MixedResponse):
         far = self._ball.sample_one(self._whole, entropy)
         return near if entropy.coin(self.heads) else far
 
+    @property
+    def takes_decoys(self) -> bool:
+        """Return whether the mechanism is exact: then an answer from everywhere is uniform."""
+        return self.exact
+
+    def decoy(self, entropy: Entropy) -> tuple[int, ...]:
+        """Return a uniform point of the output ball."""
+        if not self.exact:
+            return super().decoy(entropy)
+        return self._ball.sample_one(self._whole, entropy)
+
     def _center_one(self, point: tuple[int, ...]) -> Sequence[int]:
         """Return the center of one point's cap."""
         return point

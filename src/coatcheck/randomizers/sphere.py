@@ -318,6 +318,15 @@ class SphereResponse(MixedResponse):
             indices[rows] = np.where(is_near[rows], chosen, indices[rows])
         return (turns * self.size + indices)[:, None]
 
+    @property
+    def takes_decoys(self) -> bool:
+        """Return True: an answer from everywhere is a uniform report."""
+        return True
+
+    def decoy(self, entropy: Entropy) -> tuple[int, ...]:
+        """Return a uniform report."""
+        return (entropy.integer(self.size * self.turns),)
+
     # -- decoding
 
     def _frame(self, reports: Points) -> Floats:

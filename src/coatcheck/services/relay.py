@@ -1,9 +1,9 @@
 """RELAY: forwards sealed requests of people to the gateways of roles, over pooled connections.
 
 The relay learns who sends a request and to which role, but not what it says; it stores and logs
-neither. It forwards the body and its media type, and nothing else of the request. For a while, it
-returns the same keys of a gateway to everybody, so that no gateway can give each person a separate
-key. SPEC section 17.
+neither. It forwards the body and its media type, and nothing else of the request. For a whole day
+it returns the same keys of a gateway to everybody, whatever the gateway says meanwhile, so that no
+gateway can give each person a separate key. SPEC section 17.
 """
 
 import asyncio
@@ -11,14 +11,16 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import httptools
+import msgspec
 from msgspec import Meta
 
+from coatcheck.durable_files import create_file
 from coatcheck.entropy import system
-from coatcheck.errors import Malformed, Unavailable
+from coatcheck.errors import Malformed, Misuse, Unavailable
 from coatcheck.protocol.oblivious_http import (
     GATEWAY_PATH,
     KEYS_MEDIA,
@@ -29,7 +31,9 @@ from coatcheck.protocol.oblivious_http import (
     UNTIL,
     SignedKeys,
 )
+from coatcheck.services.clock import Clock, wall
 from coatcheck.services.settings import RelaySettings
+from coatcheck.services.telemetry import log
 from coatcheck.services.web.app import COMMON_WITHOUT_STORE, App
 from coatcheck.services.web.client import HttpAnswer, Origin, certificates, check_apart, origin_of
 from coatcheck.services.web.connections import Receive, Scope, Send, Wire, header, read_body
@@ -52,12 +56,47 @@ _REFETCH: Final = 1.0
 """Seconds within which the relay fetches a gateway's keys at most once, whatever it answers."""
 
 
-@dataclass(frozen=True)
-class _CachedKeys:
-    """A gateway's keys, and when the relay fetched them, by the steady clock."""
+class KeyLists:
+    """The newest key list of each gateway, in a folder: one per gateway and period, the first one.
 
-    signed: SignedKeys
-    since: float
+    *Guarantee:* a list is on the disk before anybody gets it, and no other list of its period
+    replaces it, also after a restart and with several processes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Misuse(f"cannot make {folder} for key lists: {error.strerror}") from None
+
+    def newest(self, authority: str) -> SignedKeys | None:
+        """Return the newest list of a gateway; None if there is none."""
+        paths = self._paths(authority)
+        return self._read(paths[-1]) if paths else None
+
+    def keep(self, authority: str, signed: SignedKeys) -> SignedKeys:
+        """Store the first list of a period, and return the one that is stored for this period."""
+        path = self._folder / f"{authority}.{signed.until}"
+        try:
+            create_file(path, msgspec.json.encode(signed), mode=0o600)
+        except OSError as error:
+            raise Unavailable(f"cannot write into {self._folder}: {error}") from None
+        for older in self._paths(authority)[:-2]:
+            older.unlink(missing_ok=True)
+        return self._read(path)
+
+    def _paths(self, authority: str) -> list[Path]:
+        ends = [path.name.rpartition(".") for path in self._folder.iterdir()]
+        periods = sorted(int(end) for name, _, end in ends if name == authority and end.isdecimal())
+        return [self._folder / f"{authority}.{until}" for until in periods]
+
+    @staticmethod
+    def _read(path: Path) -> SignedKeys:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=SignedKeys)
+        except (OSError, msgspec.DecodeError) as error:
+            raise Unavailable(f"{path} is not a key list ({error}): remove it") from None
 
 
 class RelayService(App[RelaySettings]):
@@ -70,7 +109,10 @@ class RelayService(App[RelaySettings]):
         super().__init__(settings)
         self._pool = ConnectionPool(ca=settings.ca_file, timeout=settings.peer_timeout)
         self._gateways: dict[str, Origin] = {}
-        self._keys: dict[str, _CachedKeys] = {}
+        self.clock = Clock(wall=wall)
+        self._lists = KeyLists(settings.path(settings.key_lists))
+        self._keys: dict[str, SignedKeys] = {}
+        self._fetched: dict[str, float] = {}
         self._fetching: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._in_progress = 0
         for gateway in settings.gateways:
@@ -119,23 +161,52 @@ class RelayService(App[RelaySettings]):
         return Reply(b"", _PREFLIGHT)
 
     async def keys(self, authority: Authority) -> Reply:
-        """Return a gateway's keys, the same to everybody for a while."""
+        """Return a gateway's keys, the same to everybody until their day ends."""
         gateway = self._gateway(authority)
         async with self._fetching[authority]:  # requests that arrive meanwhile get the same answer
-            cached = self._keys.get(authority)
-            if cached is None or time.monotonic() - cached.since > self.settings.keys_for:
-                cached = self._keys[authority] = await self._fetch(gateway)
-        return Reply(cached.signed.keys, cached.signed.headers)
+            signed = self._keys.get(authority) or self._lists.newest(authority)
+            if signed is None or signed.until <= self.clock.now():
+                signed = await self._renewed(gateway, signed)
+            self._keys[authority] = signed
+        return Reply(signed.keys, signed.headers)
 
-    async def _fetch(self, gateway: Origin) -> _CachedKeys:
-        """Fetch a gateway's keys."""
+    async def _renewed(self, gateway: Origin, ended: SignedKeys | None) -> SignedKeys:
+        """Fetch a gateway's keys for the next period; within the slack the ended ones serve, too.
+
+        Nothing that the gateway says brings a second list of one period (S17.12).
+        """
+        authority, now = gateway.authority, self.clock.now()
+        usable = ended if ended is not None and ended.covers(now) else None
+        if usable and time.monotonic() - self._fetched.get(authority, -_REFETCH) < _REFETCH:
+            return usable
+        self._fetched[authority] = time.monotonic()
+        try:
+            signed = await self._fetch(gateway)
+        except Problem:
+            if usable:
+                return usable
+            raise
+        if ended is not None and signed.until <= ended.until:
+            if signed.keys != ended.keys:
+                log.error("%s gives a second key list for one day; it is ignored", gateway.url)
+            if usable:
+                return usable
+            raise Problem("unavailable", _NO_ANSWER)
+        return await asyncio.to_thread(self._lists.keep, authority, signed)
+
+    async def _fetch(self, gateway: Origin) -> SignedKeys:
+        """Fetch a gateway's keys of today."""
         answer = await self._ask("GET", gateway, b"", {"accept": KEYS_MEDIA})
         if answer.status != 200:
             raise Problem("unavailable", _NO_ANSWER)
         try:
-            return _CachedKeys(SignedKeys.read(answer.body, answer.headers), time.monotonic())
+            signed = SignedKeys.read(answer.body, answer.headers)
         except Malformed:
             raise Problem("unavailable", _NO_ANSWER) from None
+        if not signed.covers(self.clock.now()):
+            log.warning("the keys of %s are not for today: compare the clocks", gateway.url)
+            raise Problem("unavailable", _NO_ANSWER)
+        return signed
 
     async def forward(self, authority: Authority, wire: Wire) -> Reply:
         """Forward a sealed request to a gateway, and return its sealed answer."""
@@ -155,19 +226,12 @@ class RelayService(App[RelaySettings]):
         if answer.status == 200 and media == RESPONSE_MEDIA:
             return Reply(answer.body)
         if media == MEDIA and OHTTP_KEY.encode() in answer.body:
-            self._forget(authority)
-            raise Problem("ohttp-key", "the gateway has other keys now; fetch them again")
+            raise Problem("ohttp-key", "the gateway does not open this with a key that it has now")
         if answer.status == 400:
             raise Problem(
                 "malformed", "the gateway rejected the body: it is not an encapsulated request"
             )
         raise Problem("unavailable", _NO_ANSWER)
-
-    def _forget(self, authority: str) -> None:
-        """Drop the keys, so that they are fetched again, once per `_REFETCH` seconds at most."""
-        cached = self._keys.get(authority)
-        if cached is not None and time.monotonic() - cached.since > _REFETCH:
-            del self._keys[authority]
 
     async def _ask(
         self, method: str, gateway: Origin, body: bytes, headers: dict[str, str]

@@ -150,8 +150,6 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
             for the cluster of the table [ray].
         ray: that cluster.
         batch_limit: the most bytes of one batch or bulletin; the same for all roles of a round.
-        gateway_period: seconds after which the gateway for relays makes a new key; the one before
-            is valid for as long again.
     """
 
     store: str
@@ -166,7 +164,6 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
     runner: Literal["pool", "ray"] = "pool"
     ray: RaySettings | None = None
     batch_limit: AtLeastOne = 1 << 30
-    gateway_period: Seconds = 86_400.0
 
     def __post_init__(self) -> None:
         if self.runner == "ray" and self.ray is None:
@@ -303,13 +300,14 @@ class RelaySettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw
     Attributes:
         gateways: the addresses of the roles to which it forwards requests, as in the terms.
         waiting: the most requests in progress at once; clients retry the others later.
-        keys_for: seconds for which everybody gets the same keys of a gateway.
+        key_lists: a folder for the key lists of the gateways. Each is the same for everybody until
+            its day ends, also after a restart; all processes of one relay share the folder.
     """
 
     listen: str = "127.0.0.1:8004"
     gateways: Annotated[tuple[str, ...], Meta(min_length=1)]
     waiting: AtLeastOne = 1000
-    keys_for: Seconds = 600.0
+    key_lists: str
 
 
 class WitnessSettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):

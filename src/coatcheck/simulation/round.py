@@ -142,22 +142,39 @@ class Outcome:
 
     @cached_property
     def whose(self) -> dict[bytes, tuple[int, int]]:
-        """The owner of each address, as group and row; only a simulation can know."""
+        """The owner of each report's address, as group and row; only a simulation can know."""
         return {
             ticket.keys.address: (group, row)
             for group, tickets in enumerate(self.tickets)
             for row, ticket in enumerate(tickets)
         }
 
+    @cached_property
+    def decoys(self) -> frozenset[bytes]:
+        """The addresses of all decoys; only a simulation can know."""
+        return frozenset(
+            address
+            for tickets in self.tickets
+            for ticket in tickets
+            for address in ticket.addresses[1:]
+        )
+
     def values(self, group: int) -> NDArray[np.float64]:
         """Return the numbers in the answers of a group, one row per person."""
         return np.array([answer.values for answer in self.answers[group]], dtype=np.float64)
 
     def partners(self, group: int) -> list[tuple[tuple[int, int], ...]]:
-        """Return for each person of a group the partners in the answer, as (group, row)."""
-        return [
-            tuple(self.whose[client.address(partner, self.round)] for partner in answer.partners)
+        """Return for each person of a group the partners in the answer, as (group, row).
+
+        An address in an answer that is a decoy's is nobody's, and left out.
+        """
+        named = (
+            [client.address(partner, self.round) for partner in answer.partners]
             for answer in self.answers[group]
+        )
+        return [
+            tuple(self.whose[address] for address in listed if address not in self.decoys)
+            for listed in named
         ]
 
     def table(self, group: int) -> list[dict[str, Any]]:
@@ -347,7 +364,9 @@ def view(outcome: Outcome, role: str, *, corrupted: Sequence[tuple[int, int]] = 
     server = Server(outcome.round, keys=outcome.keys.server, task=outcome.task)
     opened = server.open(Batch.decode(outcome.batch, outcome.round))
     addresses = tuple(tuple(split_rows(group.addresses)) for group in opened)
-    corrupted_by_address = {outcome.tickets[g][row].keys.address: (g, row) for g, row in corrupted}
+    corrupted_by_address = {
+        address: (g, row) for g, row in corrupted for address in outcome.tickets[g][row].addresses
+    }
     linked = {
         (group, row): corrupted_by_address[address]
         for group, listed in enumerate(addresses)

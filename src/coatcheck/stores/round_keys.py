@@ -3,7 +3,8 @@
 A database remembers what was deleted: in its log, in free pages, in backups and replicas. So what a
 round must forget is stored only under the round's key: ids as keyed hashes, everything else sealed.
 The key is a separate file, and destroying that file erases the round: `RoundStore.destroy_keys`
-does so after each move to a phase that needs the key no more. SPEC section 10.
+does so after each move to a phase that needs the key no more. SPEC section 10. The secrets of the
+role's gateway are in the same folder, because they must be forgotten in the same way (section 17).
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-from coatcheck.durable_files import replace_file, sync_folder
+from coatcheck.durable_files import create_file, erase_file, replace_file, sync_folder
 from coatcheck.entropy import system
 from coatcheck.errors import Forgotten, Misuse, Unavailable, Unsealable
 
@@ -26,6 +27,7 @@ OVERHEAD: Final = 16
 """The bytes that sealing adds."""
 _NAME: Final = re.compile(r"([0-9a-f]{64})\.([a-z]+)")
 _MARK: Final = "mark"
+_GATEWAY: Final = "gateway."
 _OTHERS: Final = 0o077
 
 KeyName = tuple[bytes, str]
@@ -99,6 +101,7 @@ class RoundKeys:
         self._folder = folder
         self._is_prepared = prepared
         self._in_memory: dict[KeyName, bytes] = {}
+        self._gateway_secrets: dict[int, bytes] = {}
 
     def make(self, digest: bytes, use: str = "round") -> RoundKey:
         """Return a key; draw it now if it is not there.
@@ -156,15 +159,44 @@ class RoundKeys:
             return
         path = self._path(digest, use)
         try:
-            # In place: on most disks this overwrites the old bytes before their block is free.
-            with path.open("r+b") as stream:
-                stream.write(bytes(_SIZE))
-                stream.flush()
-                os.fsync(stream.fileno())
-            path.unlink()
-            sync_folder(self._folder)
+            erase_file(path)
         except FileNotFoundError:
             self._check_there()
+        except OSError as error:
+            raise Unavailable(f"cannot remove a key from {self._folder}: {error}") from None
+
+    def gateway_secret(self, period: int) -> bytes:
+        """Return the secret of the role's gateway in a period; draw it if no process has yet.
+
+        *Guarantee:* all processes of the folder get the same one, also after a restart.
+        """
+        fresh = system().token(_SIZE)
+        if self._folder is None:
+            return self._gateway_secrets.setdefault(period, fresh)
+        path = self._folder / f"{_GATEWAY}{period}"
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return fresh if create_file(path, fresh, mode=0o600) else _read(path)
+        except OSError as error:
+            raise Unavailable(f"cannot write a key into {self._folder}: {error}") from None
+
+    def gateway_periods(self) -> list[int]:
+        """List the periods whose gateway secret is there."""
+        if self._folder is None:
+            return sorted(self._gateway_secrets)
+        names = [path.name for path in self._folder.glob(f"{_GATEWAY}*")]
+        periods = [name.removeprefix(_GATEWAY) for name in names]
+        return sorted(int(period) for period in periods if period.isdecimal())
+
+    def forget_gateway_secret(self, period: int) -> None:
+        """Overwrite and remove the gateway secret of a period, if it is there."""
+        self._gateway_secrets.pop(period, None)
+        if self._folder is None:
+            return
+        try:
+            erase_file(self._folder / f"{_GATEWAY}{period}")
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise Unavailable(f"cannot remove a key from {self._folder}: {error}") from None
 

@@ -23,6 +23,7 @@ from coatcheck.protocol.log.signed_notes import (
     signature_lines,
 )
 from coatcheck.protocol.log.verification import board_note_key, follow_watched
+from coatcheck.protocol.log.witness_policy import Quorum
 from support.published import published
 
 LOG, WITNESS = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
@@ -120,7 +121,7 @@ def test_a_boards_note_is_for_its_own_log() -> None:
     for origin, good in ((key.name, True), ("example.com/log", False)):
         point = LogCheckpoint(origin, 3, TREE.root(3))
         raw = Note(point.write()).signed(key, LOG.sign).write()
-        asked = {"board": LOG.public_raw.hex(), "witnesses": (), "demanded": 0, "before": None}
+        asked = {"board": LOG.public_raw.hex(), "witnesses": Quorum(), "before": None}
         if good:
             assert follow_watched(raw, **asked).size == 3  # type: ignore[arg-type] # plain
             continue

@@ -1,5 +1,6 @@
 """A client behind a relay: which gateway keys it accepts, and which addresses it refuses."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,11 +8,21 @@ from typing import Any
 
 import pytest
 
-from coatcheck.errors import Misuse, Refused, Unavailable
+from coatcheck.errors import Equivocation, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import Trust
-from coatcheck.protocol.oblivious_http import UNTIL, Request, Response, message_size
+from coatcheck.protocol.oblivious_http import (
+    PERIOD,
+    UNTIL,
+    GatewayKey,
+    Request,
+    Response,
+    SignedKeys,
+    message_size,
+    signed_part,
+    write_keys,
+)
 from coatcheck.services.documents import NUMBERS
-from coatcheck.services.person.relay_client import RelayedClient
+from coatcheck.services.person.relay_client import RelayedClient, SeenKeys
 from coatcheck.services.relay import RelayService
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.web.client import BULK, HttpAnswer, check_apart, origin_of
@@ -47,17 +58,13 @@ def test_a_client_takes_keys_of_the_right_role_only(
             with pytest.raises(Refused, match="nothing was sent"):
                 await person.client.get(url)
             assert len(person.asked) == 1
-        # Keys change under a client: it fetches them again, and asks once more.
+        # A day ends under a client: it fetches the next list, once.
         person = Relayed(scene, Trust(board=frozenset((key,))))
         assert await person.client.get(url)
-        scene.now += 1.5 * scene.board.settings.gateway_period
-        scene.relay._keys.clear()
-        scene.board.gateway._keys.clear()
         assert await person.client.get(url)
-        # A relay that hands out yesterday's keys for ever is told as such.
-        scene.now += 5 * scene.board.settings.gateway_period
-        with pytest.raises(Unavailable, match="expired"):
-            await person.client.get(url)
+        scene.now += PERIOD
+        assert await person.client.get(url)
+        assert len(person.asked) == 5
         assert all(one.startswith("http://127.0.0.1:9/gateways/") for one in person.asked)
         await scene.board.leadership.end()
 
@@ -82,15 +89,19 @@ def test_a_client_takes_keys_of_the_right_role_only(
     ],
 )
 def test_a_relay_serves_no_role_of_its_own_operator(
-    relay: str, role: str, *, together: bool
+    relay: str, role: str, tmp_path: Path, *, together: bool
 ) -> None:
     """The relay at its start, and the client, refuse addresses in the relay's own domain."""
     if not together:
         check_apart(relay, role)
-        RelayService(RelaySettings(name="relay", url=relay, gateways=(role,)))
+        RelayService(
+            RelaySettings(name="relay", url=relay, gateways=(role,), key_lists=str(tmp_path))
+        )
         return
     with pytest.raises(Misuse, match="one operator"):
-        RelayService(RelaySettings(name="relay", url=relay, gateways=(role,)))
+        RelayService(
+            RelaySettings(name="relay", url=relay, gateways=(role,), key_lists=str(tmp_path))
+        )
 
     async def whole() -> None:
         client = RelayedClient(relay, first=role, trusted=Trust())
@@ -110,6 +121,110 @@ def test_a_malformed_relay_address_is_explained(url: str) -> None:
         RelayedClient(url, first=BOARD, trusted=Trust())
     with pytest.raises(Misuse, match="without a path"):
         RelayedClient("https://a/b", first=BOARD, trusted=Trust())
+
+
+class Listing(Relayed):
+    """A client whose relay gives the lists that the test says, one after the other."""
+
+    def __init__(self, scene: Scene, lists: list[SignedKeys], *, seen: Path | None = None) -> None:
+        key = scene.board.keyring.current.signing.public_raw
+        super().__init__(scene, Trust(board=frozenset((key,))), seen=seen)
+        self.lists = lists
+
+    async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> HttpAnswer:
+        """Answer as the relay; the board behind it opens what is sealed to the key of today."""
+        if method != "GET":
+            return await super().exchange(method, url, body, **more)
+        self.asked.append(url)
+        signed = self.lists.pop(0)
+        return HttpAnswer(200, signed.headers, signed.keys)
+
+
+def list_of(scene: Scene, number: int, period: int) -> SignedKeys:
+    """Return a list with a key of its own, signed by the board for a period."""
+    keys, until = write_keys([GatewayKey(number, bytes([number] * 32))]), (period + 1) * PERIOD
+    return SignedKeys(keys, until, tuple(scene.board.keyring.sign_by_all(signed_part(keys, until))))
+
+
+def test_a_client_refuses_a_second_list_of_a_day(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another key for the same day is refused with both lists as proof, also by the next program.
+
+    Of the list that was seen first the client goes on to make use, so that nobody can move it to a
+    key of its own.
+    """
+    monkeypatch.setattr("coatcheck.services.person.relay_client.time.time", lambda: scene.now)
+    scene.now, today = 20_000.5 * PERIOD, 20_000
+    seen, url = tmp_path / "person" / "boards.gateways", f"{BOARD}/checkpoint"
+
+    async def whole() -> None:
+        await scene.board.leadership.renew()
+        true = await scene.keys()
+        false = list_of(scene, 9, today)
+        person = Listing(scene, [true], seen=seen)
+        assert await person.client.get(url)
+        # A relay that lies about the gateway makes the client ask again; the second list shows.
+        monkeypatch.setattr(scene.board.gateway, "_keys", {})
+        monkeypatch.setattr(scene.board.gateway, "signed", lambda: false)
+        person.lists = [false, true]
+        with pytest.raises(Equivocation, match="two key lists for one day"):
+            await person.client.get(url)
+        with pytest.raises(Unavailable, match="at the latest tomorrow"):
+            await person.client.get(url)  # the relay shows the first list again
+        monkeypatch.undo()
+        monkeypatch.setattr("coatcheck.services.person.relay_client.time.time", lambda: scene.now)
+        later = Listing(scene, [], seen=seen)  # a restart: the seen list is used, none is fetched
+        scene.board.gateway._keys = {}
+        assert await later.client.get(url)
+        assert len(later.asked) == 1
+        # Two programs of one person that get different lists at the same time.
+        other = Listing(scene, [false], seen=tmp_path / "person" / "boards.gateways")
+        other.client._seen._lists["x"] = true
+        monkeypatch.setattr(other.client._seen, "get", lambda _: None)
+        with pytest.raises(Equivocation):
+            await other.client.get(url)
+        assert len(other.asked) == 1
+        await scene.board.leadership.end()
+
+    run(whole)
+    first, second = (json.loads(path.read_bytes()) for path in (seen, Path(f"{seen}.second")))
+    assert first["127.0.0.1:7"]["until"] == second["127.0.0.1:7"]["until"] == 20_001 * PERIOD
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("period", "error"),
+    [(19_999, "not for today"), (20_001, "not for today"), (10, "not for today")],
+)
+def test_a_list_of_another_day_is_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, period: int, error: str
+) -> None:
+    """A list that has ended or not begun is refused; near midnight a clock may be an hour off."""
+    monkeypatch.setattr("coatcheck.services.person.relay_client.time.time", lambda: scene.now)
+    scene.now = 20_000.5 * PERIOD
+
+    async def whole() -> None:
+        person = Listing(scene, [list_of(scene, 1, period)])
+        with pytest.raises(Unavailable, match=error):
+            await person.client.get(f"{BOARD}/checkpoint")
+        assert len(person.asked) == 1
+
+    run(whole)
+    edges = [list_of(scene, 1, 20_000).covers(20_000 * PERIOD + at) for at in (-3601, -3600)]
+    ends = [list_of(scene, 1, 20_000).covers(20_001 * PERIOD + at) for at in (3599, 3600)]
+    assert (edges, ends) == ([False, True], [True, False])
+
+
+def test_an_older_list_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that has seen the list of a new day does not go back, however wrong its clock is."""
+    monkeypatch.setattr("coatcheck.services.person.relay_client.time.time", lambda: scene.now)
+    seen = SeenKeys()
+    seen.keep("a", list_of(scene, 1, 20_001))
+    with pytest.raises(Refused, match="older"):
+        seen.keep("a", list_of(scene, 2, 20_000))
+    resigned = list_of(scene, 1, 20_001)
+    seen.keep("a", SignedKeys(resigned.keys, resigned.until, (b"by another key",)))
 
 
 class Answering(Relayed):
@@ -136,14 +251,16 @@ class Answering(Relayed):
         return HttpAnswer(200, {}, opened.answer(text.ljust(size, b"\0")))
 
 
-@pytest.mark.parametrize("until", ["-1", str(1 << 64), "9" * 5000, "1_000", "\u0663", " 1", ""])
+@pytest.mark.parametrize(
+    "until", ["-1", str(1 << 64), "86401", "9" * 5000, "1_000", "\u0663", " 1", ""]
+)
 def test_an_end_of_keys_that_is_no_time_is_refused(until: str, scene: Scene) -> None:
     """An expiry of keys that is no valid time is refused."""
 
     async def whole() -> None:
         person = Answering(scene, lambda _: Response(200))
         person.until = until
-        with pytest.raises(Refused, match="not signed"):
+        with pytest.raises(Refused, match=r"not signed|not for a day"):
             await person.client.get(f"{BOARD}/checkpoint")
 
     run(whole)

@@ -46,13 +46,28 @@ const kinds = {
       entry_sizes: sizes.map((group) => round.entrySize(group)), letter_size: round.letterSize(),
     };
   },
-  async keys({ input, suite }) {
-    const keys = await c.keyPairs(c.suiteNamed(suite), c.unhex(input));
+  async keys({ input, suite, decoy }) {
+    const own = c.unhex(input);
+    const keys = await c.keyPairs(c.suiteNamed(suite), decoy ? c.decoySeed(own, decoy) : own);
     return { contact: c.hex(keys.contact), address: c.hex(keys.address) };
   },
   contact: ({ input, suite }) => ({ address: c.hex(c.contactOf(c.suiteNamed(suite), c.unhex(input)).address) }),
   binding({ input: { purpose, digest, group, hop, upload } }) {
     return { info: c.hex(c.binding(purpose.toLowerCase(), { digest: c.unhex(digest), group, hop, upload: c.unhex(upload) })) };
+  },
+  law({ input }) {
+    const law = c.randomizerOf(input.params).law();
+    return { epsilon: law.epsilon, kinds: c.kindsOf(law) };
+  },
+  crowd({ input: { params, decoys, crowd, epsilon } }) {
+    return { delta: c.deltaAbove({ ...c.randomizerOf(params).law(), decoys }, crowd, epsilon) };
+  },
+  promise({ input: { params, decoys, promise, minimum, delta, trap_delta, ...crowd } }) {
+    c.examined({ ...c.randomizerOf(params).law(), decoys }, { ...crowd, epsilon: promise }, { crowd: minimum, delta: delta - trap_delta });
+    return {};
+  },
+  exposure({ input: { task, params, minimum, corrupted, decoys, shufflers } }) {
+    return { exposed: c.exposure({ name: task, params }, { minimum, corrupted, decoys, shufflers }) };
   },
   mechanism: ({ input }) => {
     const r = c.randomizerOf(input.params);
@@ -120,7 +135,8 @@ const kinds = {
     return { size, root: c.hex(root) };
   },
   watched({ input, witnesses, demanded }, { terms }) {
-    const { size, root } = c.readCosignedCheckpoint(c.unhex(input), terms.board.verifying, { witnesses, demanded });
+    const quorum = Array.isArray(witnesses) ? { least: demanded, of: witnesses } : witnesses;
+    const { size, root } = c.readCosignedCheckpoint(c.unhex(input), terms.board.verifying, quorum);
     return { size, root: c.hex(root) };
   },
   "binary-http": ({ input, of, fields }) => {
@@ -239,8 +255,12 @@ const verbs = {
     return c.writeTicket(c.addRegistrationReceipt(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
   },
   async collect({ ticket, bulletin, ...terms }) {
-    const answer = await c.collect(c.readTicket(ticket), c.unhex(bulletin), invite(terms).round);
-    return { values: answer.values, partners: answer.partners.map(({ contact }) => c.hex(contact)), places: answer.partners.map(({ place }) => place ?? null) };
+    const { round } = invite(terms);
+    const [stored, raw] = [c.readTicket(ticket), c.unhex(bulletin)];
+    const answer = await c.collect(stored, raw, round);
+    const named = ({ partners }) => partners.map(({ contact }) => c.hex(contact));
+    const decoys = (await c.decoyAnswers(stored, raw, round)).map((shown) => shown && named(shown));
+    return { values: answer.values, partners: named(answer), decoys, places: answer.partners.map(({ place }) => place ?? null) };
   },
   async write({ ticket, body, to, ...terms }) {
     const { posting, ticket: after } = await c.write(c.readTicket(ticket), c.utf8(body), c.unhex(to), invite(terms).round);
@@ -311,8 +331,19 @@ const verbs = {
     let ledger = c.beginLedger(limit);
     return tickets.map((ticket, at) => attempt(() => {
       ledger = c.readLedger(JSON.stringify(c.spend(ledger, c.readTicket(ticket), costs[at], 0)));
-    }) ?? c.spent(ledger, 0).epsilon);
+    }) ?? c.spent(ledger).epsilon);
   },
+  /** Play books of rounds and ends; return what is spent, and the worst, after every event. */
+  books: ({ limit, books }) => books.map((events) => {
+    let ledger = c.beginLedger(limit);
+    return events.map(({ round, cost, answered, now }) => {
+      const ticket = { digest: c.unhex(round), upload: c.unhex(round), round };
+      if (cost) attempt(() => { ledger = c.spend(ledger, ticket, cost, now); });
+      else ledger = c.recordOutcome(ledger, ticket, { answered });
+      ledger = c.readLedger(JSON.stringify(ledger));
+      return [c.spent(ledger), c.worst(ledger, now)].map(({ epsilon, delta }) => [epsilon, delta]);
+    });
+  }),
   charged: ({ ticket, bulletin, times, ...terms }) => {
     const invitation = invite(terms);
     const stored = c.readTicket(ticket);
@@ -321,7 +352,7 @@ const verbs = {
     if (ended) ledger = c.recordOutcome(ledger, stored, ended);
     ledger = c.readLedger(JSON.stringify(ledger));
     const { epsilon, local } = invitation;
-    return { epsilon, local, words: ended?.words ?? "", spent: times.map((time) => c.spent(ledger, time).epsilon) };
+    return { epsilon, local, words: ended?.words ?? "", spent: c.spent(ledger).epsilon, worst: times.map((time) => c.worst(ledger, time).epsilon) };
   },
   proofs: ({ proofs }) => proofs.map(({ leaf, place, size, root, path }) => attempt(
     () => c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) }),

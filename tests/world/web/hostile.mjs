@@ -82,6 +82,21 @@ const verbs = {
     const answering = (value) => async () => new Response(new Uint8Array(45), { headers: { "coatcheck-until": value, "coatcheck-signatures": "00" } });
     return Promise.all(values.map((value) => new c.RelayClient("https://relay.example", { first, trusted, fetch: answering(value) }).get(first).catch(failure)));
   },
+  /** Request through a relay that gives these lists, one after the other, and a gateway that opens nothing. */
+  async lists({ first, trusted, sessions }) {
+    const { seenKeys } = new PersonStore(c.memoryStore(), "0".repeat(64));
+    const replies = [];
+    for (const lists of sessions) {
+      const answering = async (_, { method }) => {
+        if (method === "POST") return new Response('{"type":"https://iana.org/assignments/http-problem-types#ohttp-key"}', { status: 400 });
+        const { keys, until, signatures } = lists.shift();
+        return new Response(c.unhex(keys), { headers: { "coatcheck-until": `${until}`, "coatcheck-signatures": signatures } });
+      };
+      const relay = new c.RelayClient("https://relay.example", { first, trusted, fetch: answering, seen: seenKeys });
+      while (lists.length) replies.push(await relay.get(first).catch(failure));
+    }
+    return replies;
+  },
   async apart({ pairs, trusted }) {
     const failing = async () => { throw new Error("a request was sent"); };
     return Promise.all(pairs.map(([relay, role]) => new c.RelayClient(relay, { first: `${role}/rounds/0`, trusted, fetch: failing }).get(`${role}/x`).catch((error) => error.constructor.name)));

@@ -1,6 +1,7 @@
 """The JavaScript client among hostile peers, and when several of its visits happen at once."""
 
 import json
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.oblivious_http import PERIOD, GatewayKey, signed_part, write_keys
+from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.services.local_cluster import Cluster
 from support.rounds import SmallRound
 from support.service_rounds import QUICK, draft
@@ -61,8 +65,36 @@ def test_a_relay_that_sends_without_end_is_not_read(ask: Any) -> None:
 
 def test_an_end_of_keys_that_is_no_time_is_refused(ask: Any) -> None:
     """The relay chooses this header."""
-    replies = ask("until", first=FIRST, trusted=TRUSTED, values=["-1", "1e5", "x", "9" * 30, ""])
-    assert all(reply.startswith("Refused: the relay did not say when") for reply in replies)
+    values = ["-1", "1e5", "x", "9" * 30, "", "86401"]
+    replies = ask("until", first=FIRST, trusted=TRUSTED, values=values)
+    assert all(
+        reply.startswith("Refused: the relay did not say for which day") for reply in replies
+    )
+
+
+def test_a_second_key_list_of_a_day_is_refused(ask: Any) -> None:
+    """Also by the next session of the same store, which goes on with the list seen first."""
+    signing = KeyPairs(CLASSICAL, bytes(32)).signing
+    trusted = {**TRUSTED, "shufflers": [[signing.public_raw.hex()]]}
+    today = int(time.time() + 60) // PERIOD  # the slack covers a midnight during this test
+
+    def listed(number: int, period: int) -> dict[str, Any]:
+        keys, until = write_keys([GatewayKey(number, bytes([number] * 32))]), (period + 1) * PERIOD
+        signature = signing.sign(signed_part(keys, until)).hex()
+        return {"keys": keys.hex(), "until": until, "signatures": signature}
+
+    first, second = listed(1, today), listed(2, today)
+    old, forged = listed(3, today - 2), {**first, "until": first["until"] + PERIOD}
+    replies = ask(
+        "lists",
+        first=FIRST,
+        trusted=trusted,
+        sessions=[[old], [forged], [first, first, second], [second], [first]],
+    )
+    tomorrow, two = "at the latest tomorrow", "two key lists for one day"
+    expected = ["not for today", "no key that you trust", tomorrow, two, two, tomorrow]
+    for reply, words in zip(replies, expected, strict=True):
+        assert words in reply
 
 
 def test_a_relay_serves_no_role_of_its_own_operator(ask: Any) -> None:

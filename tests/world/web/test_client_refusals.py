@@ -79,6 +79,18 @@ def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused() -> None:
         look(signed, roles.trusted)
 
 
+@pytest.mark.parametrize("hop", [0, 1])
+def test_a_later_shuffler_that_admits_anybody_is_refused(hop: int) -> None:
+    """Its traps would count made-up people; at the first shuffler it is a choice."""
+    small = SmallRound(shufflers=2)
+    plain = json.loads(small.round.document)
+    plain["shufflers"][hop]["admission"] = {"kind": "open"}
+    document, roles = json.dumps(plain).encode(), small.roles
+    signed = signed_blindly(document, server=roles.server, shufflers=roles.shufflers)
+    with pytest.raises(Refusal, match="admits anybody" if hop else "the round costs"):
+        look(signed, roles.trusted)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -208,12 +220,14 @@ def test_a_coin_before_answers_that_name_people_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"witnesses": [["00" * 32]], "demanded": 2}, "must be from 0 to 1"),
+        ({"witnesses": [["00" * 32]], "demanded": 2}, "must be from 0 to that of"),
+        ({"witnesses": {"least": 2, "of": [["00" * 32]]}}, "must be from 0 to that of"),
+        ({"witnesses": {"least": 1, "of": ["00"]}}, "say in which role"),
         ({"witnesses": ["00" * 32]}, "say in which role"),
         ({"server": ["a key"]}, "say in which role"),
         ({"board": "00" * 32}, "say in which role"),
     ],
-    ids=["too many", "no lists", "no key", "no list"],
+    ids=["too many", "too many of a quorum", "no quorum", "no lists", "no key", "no list"],
 )
 def test_trust_that_is_none_is_refused(changed: dict[str, Any], sentence: str) -> None:
     """Malformed keys, or more witnesses than exist, are refused before anything else."""

@@ -12,6 +12,7 @@ from coatcheck.protocol.agreement import AgreedTerms
 from coatcheck.protocol.keys import check_signed
 from coatcheck.protocol.log.merkle import check_consistency, check_inclusion
 from coatcheck.protocol.log.signed_notes import COSIGNATURE, LogCheckpoint, Note, NoteKey
+from coatcheck.protocol.log.witness_policy import Quorum
 from coatcheck.protocol.outcomes import check_consistent, is_outcome, signer_of
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.batches import Batch, Manifest
@@ -99,29 +100,29 @@ def follow_watched(
     raw: bytes,
     *,
     board: str,
-    witnesses: Sequence[frozenset[bytes]],
-    demanded: int,
+    witnesses: Quorum,
     before: LogCheckpoint | None,
     path: Sequence[bytes] = (),
 ) -> VerifiedCheckpoint:
     """Check a checkpoint that is a note: the board signed it, and enough witnesses cosigned it.
 
-    `witnesses` has the keys of each witness, several during a rotation. With the cosignature of one
-    honest witness, even the first request gets the log that this witness has seen grow.
+    With the cosignature of one honest witness, even the first request gets the log that this
+    witness has seen grow.
     """
     note, key = Note.read(raw), board_note_key(board)
     point = LogCheckpoint.read(note.text)
     if point.origin != key.name or not note.signers([key]):
         raise BadSignature("this checkpoint is not signed by the board that the terms name")
     names = {name for name, _, _ in note.signatures}
-    note_keys = [
-        [NoteKey(name, key, COSIGNATURE) for name in names for key in keys] for keys in witnesses
-    ]
-    cosigned = sum(bool(note.signers(keys)) for keys in note_keys)
-    if cosigned < demanded:
+
+    def cosigned(keys: frozenset[bytes]) -> bool:
+        note_keys = [NoteKey(name, key, COSIGNATURE) for name in names for key in keys]
+        return bool(note.signers(note_keys))
+
+    if not witnesses.reached(cosigned):
         raise Unavailable(
-            f"{cosigned} of your witnesses have cosigned the board's log, but you demand"
-            f" {demanded}: try later"
+            f"{witnesses.count(cosigned)} of your witnesses (or groups of them) have cosigned the"
+            f" board's log, but you demand {witnesses.least}: try later"
         )
     if before is not None:
         if point.size < before.size:

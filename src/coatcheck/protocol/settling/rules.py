@@ -438,12 +438,15 @@ class Settling:
 
     @property
     def complete(self) -> bool:
-        """Whether the words of everybody who may be a partner have arrived."""
-        awaited = self.partners if self._pairs else self._turn_of
+        """Whether the words of every candidate who is not gone have arrived (S15.29).
+
+        People with and without a partner wait for the same.
+        """
         return all(
             name.hex() in self.progress.words
-            for name in awaited
+            for name in self._turn_of
             if name.hex() in self.progress.shares
+            and self._missed(name, len(self.steps)) < _SILENCES
         )
 
     @property

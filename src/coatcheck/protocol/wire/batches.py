@@ -271,9 +271,11 @@ _SEALED: Final = 2**31 - 1  # the most bytes that a file is sealed with
 
 def sizes_of(round_: Round) -> list[int]:
     """Return the bytes per person in each group: in the first batch or the bulletin, if more."""
-    hops = len(round_.terms.shufflers)
     return [
-        max(hops * round_.item_size(group, 1), round_.entry_size(group))
+        max(
+            round_.items_each(group) * round_.item_size(group, 1),
+            round_.reports_each(group) * round_.entry_size(group),
+        )
         for group in range(len(round_.terms.groups))
     ]
 
@@ -292,12 +294,13 @@ def check_capacity(round_: Round, *, limit: int) -> None:
     """
     terms, sizes = round_.terms, sizes_of(round_)
     people, hops = sum(group.minimum for group in terms.groups), len(terms.shufflers)
-    most = max(group.minimum for group in terms.groups)
-    if hops * most > _COUNTED:
-        raise Misuse(
-            f"a group of {most} people with {hops} shufflers has more items than a batch can count"
-            f" ({_COUNTED}): `minimum` may be at most {_COUNTED // hops}"
-        )
+    for number, group in enumerate(terms.groups):
+        each = round_.items_each(number)
+        if each * group.minimum > _COUNTED:
+            raise Misuse(
+                f"a group of {group.minimum} people with {each} items each has more items than a"
+                f" batch can count ({_COUNTED}): `minimum` may be at most {_COUNTED // each}"
+            )
     if people > capacity_of(round_, limit):
         needed = people * max(sizes) + heading_size(len(terms.groups), hops)
         raise Misuse(

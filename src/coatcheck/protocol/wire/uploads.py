@@ -1,13 +1,13 @@
 """Byte layouts between a person and a shuffler, the tallies of a batch, and traps.
 
-An `Upload` is a head (suite, group, digest of the terms, random id) and a body: the sealed report
-and traps, each of one size, in random order. `protocol.client.wrap` makes it, `items_of` cuts the
-body. A `Registration` announces a trap to a later shuffler.
+An `Upload` is a head (suite, group, digest of the terms, random id) and a body: the sealed report,
+its decoys and traps, each of one size, in random order. `protocol.client.wrap` makes it, `items_of`
+cuts the body. A `Registration` announces a trap to a later shuffler.
 
-A trap is random bytes under the layers of the shufflers up to one of them, sent beside the report
-in random order. The person sends its commitment directly to that shuffler. A shuffler that drops
-or replaces reports loses traps as often, and the count shows it; the theorem and its proof are in
-docs/explanation/a-crowd-that-is-counted.md.
+A decoy is a report like any other, but drawn from nobody's value. A trap is random bytes under the
+layers of the shufflers up to one of them. The person sends its commitment directly to that
+shuffler. A shuffler that drops or replaces reports loses traps as often, and the count shows it;
+the theorem and its proof are in docs/explanation/a-crowd-that-is-counted.md.
 
 Everything here can be read without a key and says nothing about what is sealed inside: the
 shuffler works with this file and cannot import what decodes reports. SPEC sections 7 and 10.
@@ -51,18 +51,20 @@ def committing(*, digest: bytes, group: int, hop: int) -> Callable[[bytes], byte
 
 
 @lru_cache(maxsize=64)
-def slack(lost: int, delta: float) -> int:
+def slack(lost: int, delta: float, *, reports: int = 1) -> int:
     """Bound how many fewer reports than traps can have arrived if `lost` traps are missing.
 
-    U(lost) - 2 lost, where U(j) is the largest m with P(Bin(m, 1/2) <= j) > delta, in integers. For
+    U(lost) - 2 lost, where U(j) is the largest m with P(Bin(m, 1/2) <= j) > delta / reports, in
+    integers; `reports` is how many each person hands in, and the bound holds for all of them. For
     very many lost traps it is Hoeffding's bound on the same number, which is larger.
     """
     if not 0 < delta < 0.5:
         raise Misuse(f"`trap_delta` must be between 0 and 1/2, got {delta!r}")
     if lost > _EXACT:
-        nats = log(1 / delta)
+        nats = log(reports / delta)
         return ceil((nats + sqrt(nats * nats + 4 * lost * nats)) * (1 + 1e-12))
     top, bottom = delta.as_integer_ratio()
+    bottom *= reports
     # P(Bin(m, 1/2) <= lost) = below / 2^m. At m = 2 lost + 1 it is 1/2, and it falls from there.
     m = 2 * lost + 1
     below, at = 1 << (m - 1), comb(m, lost)
@@ -72,13 +74,14 @@ def slack(lost: int, delta: float) -> int:
     return m - 1 - 2 * lost
 
 
-def people(*, counted: int, registered: int, delta: float) -> int:
+def people(*, counted: int, registered: int, delta: float, reports: int = 1) -> int:
     """Return how many people's reports a batch holds at least, by the traps counted in it (S10.55).
 
-    *Guarantee:* fewer reports of registered, honest people arrived than this, less those traps of
-    corrupted people that were counted, with a chance of at most `delta`.
+    *Guarantee:* let each person number the `reports` that they hand in. With a chance of at most
+    `delta`, fewer reports of some number arrived from registered, honest people than this, less
+    those traps of corrupted people that were counted.
     """
-    return counted - slack(registered - counted, delta)
+    return counted - slack(registered - counted, delta, reports=reports)
 
 
 ID_SIZE: Final = 16
@@ -180,13 +183,12 @@ class Upload(Struct, frozen=True):
         return cls(group, round_.digest, upload, raw[UPLOAD_HEAD:])
 
     def items(self, round_: Round) -> dict[bytes, bytes]:
-        """Return the report and the traps by their ids, in the order of the upload."""
-        return items_of(self.id, self.body, round_)
+        """Return the reports and the traps by their ids, in the order of the upload."""
+        return items_of(self.id, self.body, count=round_.items_each(self.group))
 
 
-def items_of(upload: bytes, body: bytes, round_: Round) -> dict[bytes, bytes]:
+def items_of(upload: bytes, body: bytes, *, count: int) -> dict[bytes, bytes]:
     """Cut the body of an upload into items; with several, an id ends with the item's place."""
-    count = len(round_.terms.shufflers)
     size = len(body) // count
     names = [upload] if count == 1 else [upload + bytes((place,)) for place in range(count)]
     return {name: body[n * size : (n + 1) * size] for n, name in enumerate(names)}

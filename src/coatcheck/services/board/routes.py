@@ -78,11 +78,11 @@ class BoardService(Service[BoardSettings, BoardStore]):
         self._tiles = TileCache()
         self._publishing = asyncio.Lock()
         self.load_seen()
-        self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
+        self.gateway = Gateway(self.keyring, self.store.round_keys, clock=self.clock)
         self.watched = CosignedCheckpoint(self, settings)
         self._peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.commits = GroupCommit(self.commit, queue=settings.queue, group=200)
-        self.loops += [self.commits.run]
+        self.loops += [self.commits.run, self.gateway.run]
 
     # -- rounds
 

@@ -2,7 +2,8 @@
 
 `RelayedClient` has the methods of `HttpClient`, so that a session can use either. It connects to
 the relay only. The relay returns the gateways' keys, which are accepted only with the roles'
-signatures. Through a relay a person also sends requests at random times: a relay and a role that
+signatures, and only one list per day: a gateway that gave each person keys of their own could tell
+them apart. Through a relay a person also sends requests at random times: a relay and a role that
 both record times could otherwise join requests that follow one another. SPEC section 17.
 """
 
@@ -10,13 +11,14 @@ import asyncio
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, DecodeError, json
 
+from coatcheck.durable_files import read_secret, write_bytes
 from coatcheck.entropy import system
-from coatcheck.errors import Misuse, Refused, Unavailable
+from coatcheck.errors import Equivocation, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.oblivious_http import (
     KEYS_MEDIA,
@@ -34,6 +36,7 @@ from coatcheck.protocol.oblivious_http import (
     seal_request,
 )
 from coatcheck.protocol.terms import Round
+from coatcheck.services.person.store import folder_lock
 from coatcheck.services.web.client import (
     DOCUMENT,
     Exchanges,
@@ -55,12 +58,60 @@ PIECE: Final = SIZES[3] - _HEADERS
 """Bytes of a piece of a bulletin: with its headers it fills one of the sizes."""
 
 
-@dataclass(frozen=True)
-class _GatewayKeys:
-    """The keys of a gateway, and when they expire."""
+class SeenKeys:
+    """The newest key list of each gateway that a person has seen, in a file or in memory.
 
-    config: GatewayConfig
-    until: int
+    Attributes:
+        path: the file; all rounds of a person may share it. None stands for memory.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._lists: dict[str, SignedKeys] = {}
+
+    def get(self, authority: str) -> SignedKeys | None:
+        """Return the list of a gateway; None if there is none."""
+        if authority not in self._lists and self.path is not None and self.path.exists():
+            self._lists = self._stored(self.path) | self._lists
+        return self._lists.get(authority)
+
+    def keep(self, authority: str, signed: SignedKeys) -> None:
+        """Store a list; `Equivocation` if another one of the same period, or a newer, is there."""
+        if self.path is None:
+            self._check(authority, self._lists.get(authority), signed)
+        else:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with folder_lock(self.path):
+                stored = self._stored(self.path) if self.path.exists() else {}
+                self._check(authority, stored.get(authority), signed)
+                lists = json.encode(stored | {authority: signed})
+                write_bytes(self.path, lists, secret=True, replace=True)
+        self._lists[authority] = signed
+
+    def _check(self, authority: str, before: SignedKeys | None, signed: SignedKeys) -> None:
+        if before is None or signed.until > before.until or signed.is_same_list(before):
+            return
+        if signed.until < before.until:
+            raise Refused(
+                f"the relay gives an older key list of {authority} than before; nothing was sent:"
+                " use another relay"
+            )
+        proof = ""
+        if self.path is not None:
+            second = Path(f"{self.path}.second")
+            write_bytes(second, json.encode({authority: signed}), secret=True, replace=True)
+            proof = f" (they are in {self.path} and {second})"
+        raise Equivocation(
+            f"{authority} has signed two key lists for one day, which could tell people apart;"
+            f" nothing was sent; keep both as proof{proof}, and do not use this role"
+        )
+
+    @staticmethod
+    def _stored(path: Path) -> dict[str, SignedKeys]:
+        try:
+            return json.decode(read_secret(path), type=dict[str, SignedKeys])
+        except DecodeError:
+            raise Misuse(f"{path} holds no key lists of gateways; remove it") from None
 
 
 class RelayedClient:
@@ -72,6 +123,7 @@ class RelayedClient:
         relay: the relay's address.
         first: the address of the round, which is at a shuffler. Any other role counts as the board
             unless `add_shufflers` has named it as a shuffler.
+        seen: the file of the gateways' key lists that this person has seen; in memory by default.
         sent_requests: the number of sealed requests that were sent.
     """
 
@@ -83,6 +135,7 @@ class RelayedClient:
         trusted: Trust,
         http: Exchanges | None = None,
         ca: str = "",
+        seen: Path | None = None,
     ) -> None:
         self.relay = origin_of(relay).url
         if relay.rstrip("/") != self.relay:
@@ -92,7 +145,8 @@ class RelayedClient:
         self._shufflers = {origin_of(first)}
         self._trusted = trusted
         self._http: Exchanges = http or HttpClient(ca=ca)
-        self._keys: dict[Origin, _GatewayKeys] = {}
+        self._seen = SeenKeys(seen)
+        self._current: dict[Origin, tuple[SignedKeys, GatewayConfig]] = {}
         self._least = SIZES[0]
         self.sent_requests = 0
 
@@ -158,7 +212,7 @@ class RelayedClient:
         *,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Send a request once; if the gateway has changed its keys, once more with the new ones."""
+        """Send a request once; if a new period of the gateway has begun, once more with its key."""
         origin = origin_of(url)
         named = {**(headers or {}), PADDING: str(self._least)}
         lines = tuple((name.encode(), value.encode()) for name, value in named.items())
@@ -168,33 +222,47 @@ class RelayedClient:
         least = self._least - OVERHEAD
         text = text.ljust(message_size(max(len(text), least), overhead=OVERHEAD), b"\0")
         answer, sealed = await self._send_sealed(origin, text)
-        if _is_about_keys(answer):
+        if _is_about_keys(answer) and await self._has_next_period(origin):
             # The gateway has opened nothing, so this repeats no request (S17.22).
-            self._keys.pop(origin, None)
             answer, sealed = await self._send_sealed(origin, text)
         if _is_about_keys(answer):
-            raise Unavailable(f"the relay has no current keys of {origin.host}; try later")
+            raise Unavailable(
+                f"{origin.host} does not open requests under its key of today; try later, at the"
+                " latest tomorrow"
+            )
         return Response.decode(sealed.open(body_of(self.relay, answer)))
 
     async def _send_sealed(self, origin: Origin, text: bytes) -> tuple[HttpAnswer, SealedRequest]:
-        config = await self._config(origin)
-        sealed = seal_request(text, config)
+        current = self._current.get(origin)
+        if current is None or current[0].until <= time.time():
+            current = await self._fetch_keys(origin)
+        sealed = seal_request(text, current[1])
         self.sent_requests += 1
         answer = await self._at_relay("POST", origin, sealed.raw, {"content-type": REQUEST_MEDIA})
         return answer, sealed
 
-    async def _config(self, origin: Origin) -> GatewayConfig:
-        keys = self._keys.get(origin)
-        if keys is None or keys.until <= time.time():
-            check_apart(self.relay, origin.url)
+    async def _has_next_period(self, origin: Origin) -> bool:
+        """Return whether the relay has the key list of a later period than the current one."""
+        before = self._current[origin][0]
+        after, _ = await self._fetch_keys(origin, fresh=True)
+        return after.until > before.until
+
+    async def _fetch_keys(
+        self, origin: Origin, *, fresh: bool = False
+    ) -> tuple[SignedKeys, GatewayConfig]:
+        """Take the list that this person has seen, or the relay's; never a second of a period."""
+        check_apart(self.relay, origin.url)
+        signed = self._seen.get(origin.authority)
+        if fresh or signed is None or signed.until <= time.time():
             answer = await self._at_relay("GET", origin, b"", {"accept": KEYS_MEDIA})
             signed = SignedKeys.read(body_of(self.relay, answer), answer.headers)
-            self._check(signed, origin)
-            keys = self._keys[origin] = _GatewayKeys(read_keys(signed.keys), signed.until)
-        return keys.config
+        self._check(signed, origin)
+        await asyncio.to_thread(self._seen.keep, origin.authority, signed)
+        self._current[origin] = signed, read_keys(signed.keys)
+        return self._current[origin]
 
     def _check(self, signed: SignedKeys, origin: Origin) -> None:
-        """Reject keys that no trusted key of the role signed, or that have expired (S17.20)."""
+        """Reject keys that no trusted key of the role signed, or not for this time (S17.20)."""
         trusted = frozenset[bytes]().union(
             *(self._trusted.shufflers if origin in self._shufflers else [self._trusted.board])
         )
@@ -203,8 +271,11 @@ class RelayedClient:
                 f"the relay's keys for {origin.host} are not signed by a key that you trust for"
                 " that role; nothing was sent"
             )
-        if signed.until <= time.time():
-            raise Unavailable(f"the relay's keys for {origin.host} have expired; try later")
+        if not signed.covers(time.time()):
+            raise Unavailable(
+                f"the relay's keys for {origin.host} are not for today; check your clock, or try"
+                " later"
+            )
 
     async def _at_relay(
         self, method: str, origin: Origin, body: bytes, headers: dict[str, str]

@@ -111,8 +111,13 @@ class PrivacyPassAdmission:
         try:
             return privacy_pass.redeem(privacy_pass.read_credential(credential), round_, hop)
         except (Malformed, BadSignature) as error:
+            issuer = getattr(self.terms, "issuer", "")
             raise Problem(
-                "unadmitted", str(error), www_authenticate=privacy_pass.demand(round_, hop)
+                "unadmitted",
+                f"this shuffler admits only people with a Privacy Pass token of {issuer} for this"
+                f" round ({error}): get one for the challenge in the header WWW-Authenticate, and"
+                ' send it as Authorization: PrivateToken token="..."; nothing was stored',
+                www_authenticate=privacy_pass.demand(round_, hop),
             ) from None
 
 

@@ -28,7 +28,6 @@ from coatcheck.protocol.agreement import read_signed, verify_signatures
 from coatcheck.protocol.shuffler import RANK_SIZE, ShufflerState, as_rows, sift
 from coatcheck.protocol.shuffler import gather as gather_rows
 from coatcheck.protocol.state_machine import SHUFFLER_TRANSITIONS
-from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.batches import PART, Manifest, Part, bits_of, capacity_of_part
 from coatcheck.protocol.wire.uploads import ID_SIZE, Tally, content_id, items_of
 from coatcheck.services import clock
@@ -168,12 +167,14 @@ class Release:
         """Return the tally of each group as this shuffler received it."""
         if self._before:
             return list(self._before.tallies)
-        hops = len(self._round.terms.shufflers)
-        return [Tally(hops * self._crowd.get(group, 0)) for group in self._groups]
+        return [
+            Tally(self._round.items_each(group) * self._crowd.get(group, 0))
+            for group in self._groups
+        ]
 
     def _paged(self, group: int, received: int) -> list[list[int]]:
         """Cut the uploads of a group into pages of about as many items as a partition has."""
-        size = capacity_of_part(received, self._sizes[group]) // len(self._round.terms.shufflers)
+        size = capacity_of_part(received, self._sizes[group]) // self._round.items_each(group)
         return self._store.pages(self._digest, group, max(1, size))
 
     def _listed(self) -> Iterator[Input]:
@@ -296,7 +297,7 @@ def peel(files: SealedFiles, settings: ShufflerSettings, part: Input, bits: int)
         items = (raw[at : at + size] for at in range(0, len(raw), size))
         sealed = {content_id(item): item for item in items}
     else:
-        sealed = _items(raw, files, role.round)
+        sealed = _items(raw, files, role.round.items_each(group))
     peeled = role.peeler.peel(group, sealed)
     shares = peeled.shares(bits)
     clock.reach("stage.peel", alone=True)
@@ -306,17 +307,17 @@ def peel(files: SealedFiles, settings: ShufflerSettings, part: Input, bits: int)
     return np.array([len(share) for share in shares], _COUNT).tobytes()
 
 
-def _items(raw: bytes, files: SealedFiles, round_: Round) -> dict[bytes, bytes]:
-    """Open uploads as they are stored, and cut them into items by their ids."""
-    key, is_alone = files.key(), len(round_.terms.shufflers) == 1
+def _items(raw: bytes, files: SealedFiles, count: int) -> dict[bytes, bytes]:
+    """Open uploads as they are stored, and cut each into its items by their ids."""
+    key = files.key()
     items: dict[bytes, bytes] = {}
     for row in msgspec.msgpack.decode(raw, type=list[UploadRow]):
         uploads = unpack_uploads(key, files.digest, row)
-        if is_alone:  # as `items_of` has it, and millions of calls less
+        if count == 1:  # as `items_of` has it, and millions of calls less
             items.update(uploads)
             continue
         for upload_id, body in uploads:
-            items.update(items_of(upload_id, body, round_))
+            items.update(items_of(upload_id, body, count=count))
     return items
 
 

@@ -75,10 +75,10 @@ class ShufflerService(ShufflerRounds):
 
     def __init__(self, settings: ShufflerSettings, store: ShufflerStore | None = None) -> None:
         super().__init__(settings, store)
-        self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
+        self.gateway = Gateway(self.keyring, self.store.round_keys, clock=self.clock)
         self.admission = admission_of(settings)
         self.commits = GroupCommit(self._write_uploads, queue=settings.queue)
-        self.loops += [self.commits.run]
+        self.loops += [self.commits.run, self.gateway.run]
 
     async def step(self) -> None:
         """Take every unfinished round as far as it goes now."""
@@ -131,7 +131,7 @@ class ShufflerService(ShufflerRounds):
             upload = replace(upload, token=token)
         verdict, receipt = await self.commits.add((role, upload, raw))
         if not receipt:
-            if verdict is Verdict.CLOSED and live.holds:
+            if verdict is Verdict.CLOSED and live.holds and not live.hop:
                 # It is being released, and opens again if its crowd was too small.
                 raise Problem("releasing", "the round is being released; retry with the same bytes")
             raise _REJECTED[verdict]

@@ -1,24 +1,26 @@
 """Oblivious HTTP gateway of a role (RFC 9458, RFC 9540): opens sealed requests, seals the answers.
 
-It learns what is requested but not by whom: it sees the relay's address only. Its keys are in
-memory only, and each key is valid for two periods. It serves only routes that are marked `relayed`.
-SPEC section 17.
+It learns what is requested but not by whom: it sees the relay's address only. It has one key per
+day, the same for everybody, which survives a restart and is erased soon after its day. It serves
+only routes that are marked `relayed`. SPEC section 17.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
-from coatcheck.entropy import system
-from coatcheck.errors import Malformed, Misuse, Unsealable
+from coatcheck.errors import Malformed, Misuse, Unavailable, Unsealable
 from coatcheck.protocol.oblivious_http import (
     GATEWAY_PATH,
     KEYS_MEDIA,
     PADDING,
+    PERIOD,
     REQUEST_MEDIA,
     RESPONSE_MEDIA,
     SIGNATURES,
     SIZES,
+    SLACK,
     UNTIL,
     GatewayKey,
     OpenedRequest,
@@ -31,6 +33,7 @@ from coatcheck.protocol.oblivious_http import (
 )
 from coatcheck.services.clock import Clock
 from coatcheck.services.settings import Keyring
+from coatcheck.services.telemetry import log
 from coatcheck.services.web.connections import (
     MOST,
     RANGE,
@@ -42,7 +45,11 @@ from coatcheck.services.web.connections import (
     respond,
 )
 from coatcheck.services.web.routing import MEDIA, Header, Problem, Reply, Route
+from coatcheck.stores.round_keys import RoundKeys
 
+LATE: Final = 2 * SLACK
+"""Seconds for which a key still opens requests after the end of its period (S17.10)."""
+_LOOK: Final = 60.0
 _PADDING: Final = PADDING.encode()
 _REQUEST_MEDIA: Final = REQUEST_MEDIA.encode()
 _RESPONSE_MEDIA: Final = RESPONSE_MEDIA.encode()
@@ -54,35 +61,51 @@ SENDS: Final = (
 
 
 class Gateway:
-    """The current keys of a gateway; opens requests with them and replaces them in time."""
+    """The key of a gateway in each period; opens requests with it, and forgets it in time.
 
-    def __init__(self, keyring: Keyring, *, clock: Clock, period: float) -> None:
+    *Guarantee:* all processes of a role have one key per period, also after a restart.
+    """
+
+    def __init__(self, keyring: Keyring, round_keys: RoundKeys, *, clock: Clock) -> None:
         self._keyring = keyring
+        self._round_keys = round_keys
         self._clock = clock
-        self._period = period
-        self._keys: list[tuple[GatewayKey, int]] = []
-        self._renewal = 0.0
+        self._keys: dict[int, GatewayKey] = {}
         self._signed = SignedKeys(b"", 0, ())
 
     def signed(self) -> SignedKeys:
-        """Return the newest key, signed; drop expired keys, and make a new one when it is due."""
+        """Return the key of this period, signed; make it if it is new, and drop ended ones."""
         now = self._clock.now()
-        self._keys = [(key, until) for key, until in self._keys if now < until]
-        if now >= self._renewal:
-            source = system()
-            number = (self._keys[0][0].number + 1) % 256 if self._keys else source.integer(256)
-            fresh, until = GatewayKey(number, source.token(32)), int(now + 2 * self._period)
-            self._keys = [(fresh, until), *self._keys]
-            self._renewal = now + self._period
-            keys = write_keys([fresh])
+        oldest, newest = (now - LATE) // PERIOD, now // PERIOD
+        if newest not in self._keys:
+            existing = [period for period in self._round_keys.gateway_periods() if period >= oldest]
+            self._keys = {
+                period: GatewayKey(period % 256, self._round_keys.gateway_secret(period))
+                for period in sorted({*existing, newest}, reverse=True)
+            }
+            keys, until = write_keys([self._keys[newest]]), (newest + 1) * PERIOD
             signatures = self._keyring.sign_by_all(signed_part(keys, until))
             self._signed = SignedKeys(keys, until, tuple(signatures))
+        for period in [period for period in self._keys if period < oldest]:
+            del self._keys[period]
         return self._signed
+
+    async def run(self) -> None:
+        """Erase the secrets of ended periods, for ever; also when no request comes."""
+        while True:
+            oldest = (self._clock.now() - LATE) // PERIOD
+            try:
+                for period in self._round_keys.gateway_periods():
+                    if period < oldest:
+                        await asyncio.to_thread(self._round_keys.forget_gateway_secret, period)
+            except Unavailable as error:
+                log.warning("gateway: %s", error)
+            await asyncio.sleep(_LOOK)
 
     def open(self, raw: bytes) -> OpenedRequest:
         """Open a request with the key to which it is sealed; every failure is the same problem."""
         self.signed()
-        for key, _ in self._keys:
+        for key in self._keys.values():
             try:
                 return key.open(raw)
             except Unsealable:

@@ -65,8 +65,9 @@ function showSpent() {
   const book = coatcheck.readLedger(stored);
   $("total").value = book.epsilon;
   $("total").disabled = true;
-  const { epsilon } = coatcheck.spent(book);
-  $("spent").textContent = `Spent ε = ${epsilon.toPrecision(4)} of ${book.epsilon} in ${book.entries.length} round${book.entries.length > 1 ? "s" : ""}.`;
+  const [{ epsilon }, { epsilon: most }] = [coatcheck.spent(book), coatcheck.worst(book)];
+  const overdue = most > epsilon ? ` An outcome is overdue, which may make it ${most.toPrecision(4)}.` : "";
+  $("spent").textContent = `Spent ε = ${epsilon.toPrecision(4)} of ${book.epsilon} in ${book.entries.length} round${book.entries.length > 1 ? "s" : ""}.${overdue}`;
 }
 
 function save(ticket) {
@@ -170,7 +171,7 @@ async function bulletin() {
   const by = new Date(due * 1000).toISOString();
   if (now() < due) throw new coatcheck.Refused(`the round has not ended; its outcome is due by ${by}: keep your ticket and try later`);
   showSpent();
-  throw new coatcheck.Refused(`the board shows no signed outcome of this round, which was due by ${by}: ask the operator of the server ${state.round.terms.server.name}; until it appears, your ledger counts the round with its local ε`);
+  throw new coatcheck.Refused(`the board shows no signed outcome of this round, which was due by ${by}: ask the operator of the server ${state.round.terms.server.name}; until it appears, your ledger sets its local ε aside`);
 }
 
 /** Return this browser's view of the board, which demands witnesses and stores the last checkpoint. */
