@@ -499,7 +499,7 @@ def saddle(values: Array, mass: Array, *, size: int) -> float:
 # k = 1 + B + m(n - 1) (section 7c).
 
 # Groups of values of B, each bounded by its smallest.
-_FINE_GROUPS, _COARSE_GROUPS = 40, 10
+_FINE_GROUPS, _COARSE_GROUPS = 64, 12
 # Minus the log of the chance of the values of B below those that are summed.
 _FEWER: Final = 50.0
 # The relative error of a ratio or a chance, times γ.
