@@ -25,7 +25,7 @@ from coatcheck.demo import city
 from coatcheck.domains import Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.planning.budget_search import usual_delta
-from coatcheck.planning.settled_rounds import near_squares
+from coatcheck.planning.settled_rounds import near_squares, with_decoys
 from coatcheck.protocol.server import belief, numbers
 from coatcheck.randomizers import GridResponse
 from coatcheck.tasks import References
@@ -94,11 +94,7 @@ def _reports(
         partial(_law, grid), epsilon=_EPSILON, crowd=crowd.people, delta=delta, decoys=decoys
     )
     grid = replace(grid, epsilon=budget.local_epsilon)
-    own = grid.randomize(values, draws)
-    extra = [draws.below(count, decoys * len(own)) for count in cells]
-    messages = np.concatenate([own, np.stack(extra, axis=1).astype(np.int64)])
-    owners = np.concatenate([np.arange(len(own)), np.full(decoys * len(own), -1)])
-    return grid, messages, owners
+    return grid, *with_decoys(grid, values, decoys, draws)
 
 
 def _law(grid: GridResponse, epsilon: float) -> Law:
