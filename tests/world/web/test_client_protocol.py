@@ -10,6 +10,7 @@ import pytest
 
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
+from coatcheck.errors import Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import (
     SignedTerms,
@@ -26,6 +27,7 @@ from coatcheck.protocol.log.merkle import Tree
 from coatcheck.protocol.outcomes import outcome_due
 from coatcheck.protocol.terms import CLASSICAL, suite_named
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.protocol.wire.bulletins import ANSWERED, Bulletin
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, Randomizer, SphereResponse
 from coatcheck.simulation.round import RoleKeys
 from coatcheck.tasks.matching import LeastCostMatching
@@ -78,6 +80,48 @@ def test_a_person_joins_from_the_browser(suite: str, shufflers: int) -> None:
     there = client.collect(ticket, verification.verify_bulletin(raw, small.round))
     assert here["values"] == list(there.values)
     assert len(here["values"]) == 2
+
+
+def test_both_clients_count_the_reports_of_the_minimum_crowd() -> None:
+    """An answered heading needs three reports of each of three people; eight are too few."""
+    small = SmallRound(minimum=3, decoys=2, task=LeastCostMatching(groups=("riders", "drivers")))
+    tickets = small.crowd(3)
+    raw = answered(small, tickets).bulletin(small.round.digest)
+    shown = Bulletin.decode(raw, small.round)
+    entries = [list(shown.entries[0][1:]), list(shown.entries[1])]
+    tallies = (shown.heading.tallies[0].drop("malformed"), shown.heading.tallies[1])
+    short = Bulletin.compose(
+        entries, ANSWERED, small.round.digest, tallies, shown.heading.roots
+    ).signed(small.roles.server.signing.sign)
+    ticket = write_ticket(tickets[1]).decode()
+    with pytest.raises(Refusal, match="fewer reports than its minimum crowd"):
+        ask("collect", ticket=ticket, bulletin=short.encode().hex(), **offer(small))
+    with pytest.raises(Refused, match="fewer reports than its minimum crowd"):
+        client.collect(tickets[1], verification.verify_bulletin(short.encode(), small.round))
+    assert ask("collect", ticket=ticket, bulletin=raw.hex(), **offer(small))["partners"]
+
+
+@pytest.mark.parametrize("shufflers", [1, 2])
+def test_a_person_joins_from_the_browser_with_decoys(shufflers: int) -> None:
+    """All reports of the browser's upload are answered, under the keys that Python derives."""
+    task = LeastCostMatching(groups=("riders", "drivers"))
+    small = SmallRound(minimum=3, shufflers=shufflers, decoys=2, task=task)
+    joined = ask("join", value=[0.25, 0.75], **offer(small))
+    ticket = read_ticket(joined["ticket"].encode())
+    assert ticket.keys.address.hex() == joined["address"]
+    assert read_ticket(write_ticket(ticket)) == ticket
+    raw = answered(small, [ticket, *small.crowd(6)]).bulletin(small.round.digest)
+    bulletin = verification.verify_bulletin(raw, small.round)
+    for address in ticket.addresses:
+        assert bulletin.find(address, ticket.group) is not None
+    here = ask("collect", ticket=joined["ticket"], bulletin=raw.hex(), **offer(small))
+    there = client.collect(ticket, bulletin)
+    assert here["partners"] == [partner.contact.hex() for partner in there.partners]
+    decoys = client.decoy_answers(ticket, bulletin)
+    assert here["decoys"] == [
+        [p.contact.hex() for p in shown.partners] for shown in decoys if shown
+    ]
+    assert len(here["decoys"]) == 2
 
 
 def test_letters_go_both_ways() -> None:
