@@ -163,10 +163,13 @@ function readable(round, contact) {
  * the ticket before anything of a step is posted. If the board does not answer, retries for `patience` seconds.
  *
  * The ticket's decoys settle meanwhile, as addresses of nobody: their silence would tell which report is the own.
- * @param {import("./types.js").Ticket} ticket @param {number[]} place @param {import("./types.js").Answer} answer
+ * @param {import("./types.js").Ticket} ticket
+ * @param {number[] | null} place without one the person settles with nobody, and writes the same letters, without words
+ * @param {import("./types.js").Answer} answer
  * @param {object} options
  * @param {import("./types.js").Round} options.round
  * @param {number[]} options.sizes
+ * @param {number} [options.axes] how many numbers a place has, if there is none
  * @param {Uint8Array} options.words the text for the partner, or for all who are near; may be empty
  * @param {import("./board-view.js").BoardView} options.board
  * @param {(ticket: import("./types.js").Ticket) => unknown} options.save
@@ -175,10 +178,11 @@ function readable(round, contact) {
  * @param {number} [options.patience]
  * @returns {Promise<Candidates>}
  */
-export async function settleByLetter(ticket, place, answer, { save, decoyAnswers = [], ...options }) {
+export async function settleByLetter(ticket, place, answer, { save, decoyAnswers = [], axes = 2, ...options }) {
   const { round, words, board } = options;
   const capacity = wordsRoom(round.terms.letter_size);
   if (words.length > capacity) throw new Misuse(`\`words\` must have at most ${capacity} bytes in this round, got ${words.length}`);
+  if (place === null && words.length) throw new Misuse("nobody gets `words` from an address of nobody: give a place, or leave them out");
   const decoys = decoyTickets(ticket);
   if (decoyAnswers.length !== decoys.length) throw new Misuse("give `decoyAnswers`: without the letters of your decoys, others would know your own report");
   let stored = ticket;
@@ -190,7 +194,7 @@ export async function settleByLetter(ticket, place, answer, { save, decoyAnswers
   };
   // At random times, or the order of the log would show which addresses are one person's (S15.32).
   const spread = board.window || decoys.length ? settlingTerms(round).spread : 0;
-  const shared = { ...options, board: new SharedBoard(board), axes: place.length, spread };
+  const shared = { ...options, board: new SharedBoard(board), axes: place?.length ?? axes, spread };
   const [side] = await Promise.all([
     settleAddress(ticket, place, answer, { ...shared, save: saveAs(null) }),
     ...decoys.flatMap((decoy, number) => { // an address that is not on the board gets no letters
