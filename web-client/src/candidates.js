@@ -9,7 +9,7 @@ import { retry, wait } from "./http-client.js";
 import { addressOf, contactOf, keyPairs } from "./keys.js";
 import { readNotice, readSettling, write, writeNotice } from "./letters.js";
 import * as messages from "./messages.js";
-import { waitRandomly, STEP } from "./relay-client.js";
+import { waitRandomly } from "./relay-client.js";
 import { cellOf, cellOfNobody, Rings } from "./rings.js";
 import { isNotice, leastLetter, newProgress, schedule, Settling, wordsRoom } from "./settling.js";
 import { decoyTickets, withLetters } from "./ticket.js";
@@ -19,7 +19,8 @@ const LOOKS = 20; // how often per pause the client looks for letters
 /** Return the settling parameters of the terms; refuse terms without them. */
 export function settlingTerms({ terms }) {
   if (!terms.settle) throw new Refused("this round has no settling: its terms have no `settle`; use `collect` instead");
-  return { asks: [3, 2], pause: 60, ...terms.settle };
+  const { pause = 60 } = terms.settle;
+  return { asks: [3, 2], pause, spread: pause / 4, ...terms.settle };
 }
 
 /** Return the rings of the terms; refuse terms that no letter has room for. */
@@ -187,7 +188,9 @@ export async function settleByLetter(ticket, place, answer, { save, decoyAnswers
     const whole = stored;
     return saved(() => save(whole));
   };
-  const shared = { ...options, board: new SharedBoard(board), axes: place.length };
+  // At random times, or the order of the log would show which addresses are one person's (S15.32).
+  const spread = board.window || decoys.length ? settlingTerms(round).spread : 0;
+  const shared = { ...options, board: new SharedBoard(board), axes: place.length, spread };
   const [side] = await Promise.all([
     settleAddress(ticket, place, answer, { ...shared, save: saveAs(null) }),
     ...decoys.flatMap((decoy, number) => { // an address that is not on the board gets no letters
@@ -244,8 +247,8 @@ class SharedBoard {
   }
 }
 
-/** Settle for one address; without a place nobody is there. */
-async function settleAddress(ticket, place, answer, { round, sizes, words, board, save, axes, look = 1, patience = 600 }) {
+/** Settle for one address; without a place nobody is there. Letters are posted at random times within `spread` seconds. */
+async function settleAddress(ticket, place, answer, { round, sizes, words, board, save, axes, spread, look = 1, patience = 600 }) {
   const { pause } = settlingTerms(round);
   const begun = beginSettling(ticket, place, round, seconds(), axes);
   await save(begun);
@@ -268,7 +271,10 @@ async function settleAddress(ticket, place, answer, { round, sizes, words, board
     const isPlaced = progress.placed.some(([, placed]) => equal(placed, posting));
     if (!isPlaced) progress.placed.push([at, posting]);
   };
-  await post(); // postings that a crash may have held back
+  if (progress.outbox.length) { // postings that a crash may have held back
+    await waitRandomly(spread);
+    await post();
+  }
   while (!machine.done) {
     const end = progress.begun + progress.step * pause;
     const hidden = Math.max(end, seconds()) + patience;
@@ -283,7 +289,7 @@ async function settleAddress(ticket, place, answer, { round, sizes, words, board
     }
     if ((await side.speak(words)).length) {
       await save(side.ticket);
-      await waitRandomly(board.window ? STEP * pause : 0);
+      await waitRandomly(spread);
       await post();
     }
   }
