@@ -47,7 +47,7 @@ SEEDS = range(100, 108)
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
 RADIUS = 0.4
 CANDIDATES = 10
-_NOISE = 1_000  # noise is drawn from other seeds than places
+_NOISE = 1_000_000  # noise is drawn from other seeds than places
 Pairs = list[tuple[int, int]]
 
 
@@ -173,9 +173,8 @@ def _planned(
     groups = {name: Group(box, size) for name, size in zip(task.groups, sizes, strict=True)}
     delta = usual_delta(sizes)
     planned = plan(groups, epsilon=epsilon, delta=delta, goal="task", task=task)
-    print(
-        f"{sizes[0]} and {sizes[1]} people, ε {epsilon:g}:", *planned.tried, sep="\n  ", flush=True
-    )
+    crowd = f"{sizes[0]} and {sizes[1]} people, ε {epsilon:g}:"
+    print(crowd, *planned.tried, sep="\n  ", flush=True)
     return planned.groups
 
 

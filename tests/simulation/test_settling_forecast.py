@@ -42,13 +42,13 @@ def found() -> dict[tuple[int, tuple[int, ...]], Forecast]:
 
 @pytest.mark.world
 def test_more_candidates_and_more_asks_serve_better() -> None:
-    """Beyond two standard errors: candidates beat one partner, and asking again pairs more."""
+    """Beyond two standard errors: more candidates have more people near, and asking again pairs more."""
     table = found()
     assert set(table) == {(1, ()), *((k, asks) for k in (3, 5, 10) for asks in FORECAST_ASKS)}
     one, five, ten = table[1, ()], table[5, (3, 2)], table[10, (3, 2)]
     for worse, better in ((one, five), (five, ten)):
-        apart = worse.mean_distance - better.mean_distance
-        assert apart > 2 * (worse.standard_errors[1] + better.standard_errors[1])
+        more = better.within - worse.within
+        assert more > 2 * (worse.standard_errors[3] + better.standard_errors[3])
     shares = [table[5, asks].paired for asks in FORECAST_ASKS]
     assert shares == sorted(shares)
     assert (one.paired, one.letters) == (1.0, 0)
