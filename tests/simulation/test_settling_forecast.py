@@ -42,7 +42,7 @@ def found() -> dict[tuple[int, tuple[int, ...]], Forecast]:
 
 @pytest.mark.world
 def test_more_candidates_and_more_asks_serve_better() -> None:
-    """Beyond two standard errors: more candidates have more people near, and asking again pairs more."""
+    """Beyond two standard errors: more candidates settle more near, asking again pairs more."""
     table = found()
     assert set(table) == {(1, ()), *((k, asks) for k in (3, 5, 10) for asks in FORECAST_ASKS)}
     one, five, ten = table[1, ()], table[5, (3, 2)], table[10, (3, 2)]
@@ -52,7 +52,7 @@ def test_more_candidates_and_more_asks_serve_better() -> None:
     shares = [table[5, asks].paired for asks in FORECAST_ASKS]
     assert shares == sorted(shares)
     assert (one.paired, one.letters) == (1.0, 0)
-    assert five.letters == 5 * (1 + 3 + 1 + 2) + 4 + 10
+    assert five.letters == 5 * (2 * 3 + 5) + 5  # tables, shares, words; asks; notices
 
 
 @pytest.mark.world
