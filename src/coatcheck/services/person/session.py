@@ -136,7 +136,7 @@ class Session:
                 " take part"
             )
         self._offer = offer
-        self._pad_messages()
+        self._use_terms()
         return offer
 
     async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
@@ -148,6 +148,8 @@ class Session:
         )
         _check_address(invitation.round, self.url)
         await patiently(self._view().check_logged, patience)
+        if isinstance(self._peers, RelayedClient):
+            await patiently(self._peers.find_lists, patience)
         return invitation
 
     async def join(
@@ -208,8 +210,7 @@ class Session:
         since, the ticket has no receipt: `collect` shows whether it counted. `token` has one token
         per shuffler, separated by commas, if they ask for tokens.
         """
-        if isinstance(self._peers, RelayedClient):
-            self._peers.add_shufflers(party.url for party in round_.terms.shufflers)
+        await self._load_terms()
         ticket, window = self.ticket, window_of(round_, self._peers)
         if ticket.receipt:
             return ticket
@@ -424,13 +425,17 @@ class Session:
         self._offer = self._offer or stored_offer(self.path)
         if self._offer is None:
             await self.offer(patience=30.0)
-        self._pad_messages()
+        self._use_terms()
 
-    def _pad_messages(self) -> None:
-        """Give all messages through a relay the size that the terms need (S17.30)."""
+    def _use_terms(self) -> None:
+        """Tell a relayed client what it needs of the terms: sizes, and who signs key lists."""
         if isinstance(self._peers, RelayedClient):
             offer, upload = msgspec.json.encode(self._fetched_offer), max(self.round.upload_sizes)
             self._peers.pad_for(max(len(offer), upload))
+            terms = self.round.terms
+            self._peers.add_shufflers(party.url for party in terms.shufflers)
+            roles = {party.url: party.verifying for party in (*terms.shufflers, terms.board)}
+            self._peers.check_lists(self._view().check_keys, signers=roles)
 
     @property
     def window(self) -> int:
