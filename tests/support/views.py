@@ -29,12 +29,14 @@ from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal
 from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.letters import read_notice
 from coatcheck.protocol.log.verification import verify_bulletin
 from coatcheck.protocol.outcomes import due, outcome_due
 from coatcheck.protocol.server import Server
+from coatcheck.protocol.settling.candidates import Candidates, begin
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.state_machine import ShufflerPhase
-from coatcheck.protocol.terms import suite_named
+from coatcheck.protocol.terms import SettleTerms, suite_named
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.wire.batches import Batch
 from coatcheck.protocol.wire.messages import Answer, PayloadFormat, encode_report
@@ -48,7 +50,6 @@ from support.rounds import check
 CELLS = 3
 LINE = GridResponse(domain=Box(lo=(0.0,), hi=(1.0,)), epsilon=2.0, cells=(CELLS,), decode="raw")
 PLACES = {"ada": 0.1, "ben": 0.9, "cem": 0.5, "cyd": 0.2, "dee": 0.8}
-DELTA = 0.5
 READER = "reader"
 Step = tuple[str, ...]
 View = tuple[tuple[object, ...], frozenset[object]]
@@ -61,6 +62,14 @@ class Report(NamedTuple):
     seed: str
 
 
+class Joined(NamedTuple):
+    """People's tickets, the seals that they made, and the seeds of their decoys."""
+
+    tickets: dict[str, Ticket]
+    table: dict[bytes, Sealed]
+    decoys: dict[tuple[bytes, int], bytes]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stage:
     """Terms and keys, and which hop is honest.
@@ -69,7 +78,9 @@ class Stage:
         people: the group of each person.
         honest: the hop of the honest shuffler; of the server, if it is the number of shufflers.
         traps: the `trap_delta` of a cascade.
+        decoys: how many each person hands in.
         relayed: whether people reach the roles through a relay.
+        settle: the terms of settling, if people settle.
         values: the true value of each person. A report may show any cell, whoever hands it in.
     """
 
@@ -79,10 +90,12 @@ class Stage:
     minimum: int = 2
     honest: int = 0
     traps: float = 0.3
+    decoys: int = 0
     relayed: bool = False
+    settle: SettleTerms | None = None
     values: Mapping[str, float] = field(default_factory=lambda: PLACES)
     roles: RoleKeys = field(init=False)
-    _joined: dict[object, tuple[dict[str, Ticket], dict[bytes, Sealed]]] = field(
+    _joined: dict[object, "Joined"] = field(
         init=False, default_factory=dict, repr=False, compare=False
     )
 
@@ -91,15 +104,29 @@ class Stage:
         roles = RoleKeys.draw(suite=suite, shufflers=self.hops, entropy=Named("roles"))
         object.__setattr__(self, "roles", roles)
 
+    @property
+    def delta(self) -> float:
+        """The δ of the promise: little more than what traps need, so that ε is above 0."""
+        return self.traps + 0.01 if self.hops > 1 else 0.01
+
     @cached_property
     def _signed(self) -> Any:
         groups = [
-            GroupPlan(name=name, randomizer=LINE, minimum=self.minimum, delta=DELTA)
+            GroupPlan(
+                name=name,
+                randomizer=LINE,
+                minimum=self.minimum,
+                delta=self.delta,
+                decoys=self.decoys,
+            )
             for name in self.task.groups
         ]
         traps = self.traps if self.hops > 1 else None
         suite = suite_named("x25519")
-        return self.roles.agree(groups, task=self.task, name="r", suite=suite, trap_delta=traps)
+        settling = {} if self.settle is None else {"settle": self.settle}
+        return self.roles.agree(
+            groups, task=self.task, name="r", suite=suite, trap_delta=traps, **settling
+        )
 
     @cached_property
     def round(self) -> Any:
@@ -114,25 +141,23 @@ class Stage:
                 self._signed,
                 group=group,
                 trusted=self.roles.trusted,
-                limit=Limit(epsilon=10.0, delta=DELTA),
+                limit=Limit(epsilon=10.0, delta=self.delta),
                 now=OPENS,
                 simulated=True,
             )
             for group in self.task.groups
         ]
 
-    def tickets(
-        self, reports: Mapping[str, Report]
-    ) -> tuple[dict[str, Ticket], dict[bytes, Sealed]]:
+    def joined(self, reports: Mapping[str, Report]) -> "Joined":
         """Let people join with reports; return their tickets, and what they sealed."""
         held = tuple(sorted(reports.items()))
         if held not in self._joined:
             seals = IdealSeals(cut=self.honest, last=self.hops)
             with ideal(seals):
                 tickets = {person: self._join(person, report, seals) for person, report in held}
-            self._joined[held] = tickets, seals.table
-        tickets, table = self._joined[held]
-        return dict(tickets), dict(table)
+            self._joined[held] = Joined(tickets, seals.table, seals.decoys)
+        tickets, table, decoys = self._joined[held]
+        return Joined(dict(tickets), dict(table), dict(decoys))
 
     def _join(self, person: str, report: Report, seals: IdealSeals) -> Ticket:
         seals.owner = (person, report.seed)
@@ -232,8 +257,8 @@ class Play:
 
     def __init__(self, stage: Stage, reports: Mapping[str, Report], secret: bytes) -> None:
         self.stage, self.reports = stage, reports
-        self.tickets, table = stage.tickets(reports)
-        self.seals = IdealSeals(cut=stage.honest, last=stage.hops, table=table)
+        self.tickets, table, decoys = stage.joined(reports)
+        self.seals = IdealSeals(cut=stage.honest, last=stage.hops, table=table, decoys=decoys)
         self.events: list[tuple[frozenset[str], object]] = []
         round_, roles = stage.round, stage.roles
         self.shufflers = [
@@ -254,6 +279,8 @@ class Play:
         self.now = OPENS
         self._states: dict[int, bytes] = {}
         self.answers = dict[str, Answer]()
+        self.partners: dict[str, tuple[bytes, ...]] = {}
+        self._handles: dict[bytes, int] = {}
         for person, ticket in self.tickets.items():
             self.tell(person, what=msgspec.json.encode(ticket))
 
@@ -294,10 +321,11 @@ class Play:
         """Record that some parties see something."""
         self.events.append((frozenset(seen_by), what))
 
-    def send(self, person: str, role: str, raw: bytes, *, also: Collection[str] = ()) -> None:
+    def send(self, person: str, role: str, raw: object, *, also: Collection[str] = ()) -> None:
         """Record a request of a person: through a relay nobody sees both person and contents."""
         if self.stage.relayed:
-            self.tell("network", "relay", what=(person, role, len(raw)))
+            size = len(raw) if isinstance(raw, bytes) else 0  # requests have one size (S17.30)
+            self.tell("network", "relay", what=(person, role, size))
             self.tell(role, *also, what=("relay", raw))
         else:
             self.tell("network", role, *also, what=(person, raw))
@@ -459,6 +487,41 @@ class Play:
         round_ = self.stage.round
         inbox = client.read(self.tickets[person], self.board.letters(round_.digest), round_)
         self.tell(person, what=repr([(one.sender.raw, one.body) for one in inbox.letters]))
+
+    def settle(self) -> None:
+        """Let everybody settle from their true value, all at one pace."""
+        round_, settling = self.stage.round, dict[str, Candidates]()
+        sizes = verify_bulletin(self.bulletin, round_).heading.sizes
+        for person, ticket in self.tickets.items():
+            begun = begin(ticket, [self.stage.values[person]], round_=round_, now=0.0)
+            answer = self.answers[person]
+            settling[person] = Candidates(begun, answer, round_=round_, sizes=sizes)
+        while not all(side.machine.done for side in settling.values()):
+            before = len(self.board.letters(round_.digest))
+            for person, side in settling.items():
+                for posting in side.speak():
+                    public = self._public(posting)
+                    self.send(person, "board", public)
+                    self.tell(READER, what=(public, self.board.post(posting, round_)))
+            postings = self.board.letters(round_.digest)
+            for side in settling.values():
+                side.hear(postings[before:], read=len(postings))
+        self.partners = {person: side.partners for person, side in settling.items()}
+
+    def _public(self, posting: bytes) -> object:
+        """Return what a posting shows to those who cannot open it.
+
+        A seal is ideal. The points of a notice are uniform, and a tag is pseudorandom to everybody
+        but one candidate; so they show only which of them are equal. A signature is left out: it
+        shows nothing that the notice does not.
+        """
+        notice = read_notice(posting, self.stage.round)
+        if notice is None:
+            return posting
+        parts = [notice.body[at : at + 33] for at in range(2, len(notice.body), 33)]
+        handles = [self._handles.setdefault(part, len(self._handles)) for part in parts]
+        sizes = [len(part) for part in parts]
+        return notice.sender.address, notice.counter, notice.body[:2], tuple(handles), tuple(sizes)
 
     # -- ends
 
