@@ -234,8 +234,8 @@ def test_a_relay_that_helps_cannot_give_each_person_a_key_either(
         """Take part through a relay that has a list for this person."""
         each = Listing(scene, [signed])
 
-        async def logged(keys: KeyList) -> None:
-            places.append(await each.client.send(f"{BOARD}/gateways", keys.encode()))
+        async def logged(keys: KeyList, peers: RelayedClient) -> None:
+            places.append(await peers.send(f"{BOARD}/gateways", keys.encode()))
 
         each.client.check_lists(logged, signers={BOARD: signer.hex()})
         number = signed.keys[2]

@@ -12,7 +12,6 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
@@ -61,9 +60,8 @@ PIECE: Final = SIZES[3] - _HEADERS
 """Bytes of a piece of a bulletin: with its headers it fills one of the sizes."""
 
 
-CheckLogged = Callable[[KeyList], Awaitable[None]]
-"""A function that raises unless the board's log has a key list."""
-_IS_CHECKING: Final = ContextVar("_IS_CHECKING", default=False)
+CheckLogged = Callable[[KeyList, "RelayedClient"], Awaitable[None]]
+"""A function that raises unless the board's log has a key list; it asks with the client given."""
 
 
 class SeenKeys:
@@ -166,7 +164,7 @@ class RelayedClient:
         """Add the addresses of the shufflers, from the terms."""
         self._shufflers |= {origin_of(url) for url in shufflers}
 
-    def check_lists(self, check: "CheckLogged", *, signers: Mapping[str, str]) -> None:
+    def check_lists(self, check: CheckLogged, *, signers: Mapping[str, str]) -> None:
         """From now on, use a key list only after `check` has found it in the board's log (S17.33).
 
         `signers` are the roles' addresses and verifying keys, from the terms.
@@ -274,17 +272,20 @@ class RelayedClient:
     async def _find_in_log(self, origin: Origin, signed: SignedKeys) -> None:
         """Check that the log has a list, once; the requests for that carry nothing of a person."""
         check, signer = self._check_logged, self._signers.get(origin)
-        if check is None or signer is None or _IS_CHECKING.get():
+        if check is None or signer is None:
             return
         async with self._logging[origin]:
             if (origin, signed) in self._logged:
                 return
-            token = _IS_CHECKING.set(True)
-            try:
-                await check(self._listing(origin, signed, signer))
-            finally:
-                _IS_CHECKING.reset(token)
+            await check(self._listing(origin, signed, signer), self._unchecked())
             self._logged.add((origin, signed))
+
+    def _unchecked(self) -> "RelayedClient":
+        """Return a client for the check itself, with the same lists and the same padding."""
+        peers = RelayedClient(self.relay, first=self.relay, trusted=self._trusted, http=self._http)
+        peers._shufflers, peers._least = self._shufflers, self._least
+        peers._seen, peers._current = self._seen, self._current
+        return peers
 
     def _listing(self, origin: Origin, signed: SignedKeys, signer: bytes) -> KeyList:
         """Return the list under the key of the terms, or else under another key of the role."""

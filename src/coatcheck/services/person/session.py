@@ -34,7 +34,7 @@ from coatcheck.protocol.log.verification import VerifiedBulletin
 from coatcheck.protocol.outcomes import check_not_overdue, pending_text
 from coatcheck.protocol.terms import PrivacyPass, Round, Tokens
 from coatcheck.protocol.ticket import Ticket, keep_receipt, keep_registered
-from coatcheck.protocol.wire.bulletins import Heading, posting_size
+from coatcheck.protocol.wire.bulletins import Heading, KeyList, posting_size
 from coatcheck.protocol.wire.encoding import document, read_document
 from coatcheck.protocol.wire.messages import Answer
 from coatcheck.services.documents import Offer, Posted
@@ -443,7 +443,7 @@ class Session:
             terms = self.round.terms
             self._peers.add_shufflers(party.url for party in terms.shufflers)
             roles = {party.url: party.verifying for party in (*terms.shufflers, terms.board)}
-            self._peers.check_lists(self._view().check_keys, signers=roles)
+            self._peers.check_lists(self._check_list, signers=roles)
 
     @property
     def window(self) -> int:
@@ -459,11 +459,14 @@ class Session:
     def _round_at_board(self) -> str:
         return f"{self.round.terms.board.url}/rounds/{self.round.digest.hex()}"
 
-    def _view(self) -> BoardView:
+    async def _check_list(self, keys: KeyList, peers: RelayedClient) -> None:
+        await self._view(peers).check_keys(keys)
+
+    def _view(self, peers: Peers | None = None) -> BoardView:
         """Return this person's view of the board, from the last stored checkpoint."""
         trusted, boards = self._trusted, self._boards
         path = boards / self.round.terms.board.verifying if boards else self.path
-        return BoardView(self.round, path=path, peers=self._peers, trusted=trusted)
+        return BoardView(self.round, path=path, peers=peers or self._peers, trusted=trusted)
 
 
 class DecoyLetters:
