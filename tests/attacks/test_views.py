@@ -276,6 +276,7 @@ SCENES = {
             Case("the-server", {"server"}),
             Case("the-operator-of-the-board", {"board"}, Learns.NOTHING),
             Case("the-server-and-the-board", {"server", "board"}, Learns.OWNERS),
+            Case("the-server-and-the-board", {"server", "network"}, Learns.OWNERS),
             Case("a-matched-partner", {"cyd"}),
             Case("a-matched-partner", {"cyd", "board"}, Learns.OWNERS),
         ],
