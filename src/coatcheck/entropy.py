@@ -11,8 +11,9 @@ import hashlib
 import os
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -24,6 +25,7 @@ from coatcheck.errors import Misuse
 _KEY_BYTES = 32
 _POOL_BYTES = 4096
 _WORD = 1 << 32
+_T = TypeVar("_T")
 
 
 class Entropy(ABC):
@@ -88,6 +90,13 @@ class Entropy(ABC):
             low = product - (drawn << bits)
             if low >= bound or low >= (1 << bits) % bound:
                 return drawn
+
+    def shuffled(self, items: Sequence[_T]) -> list[_T]:
+        """Return items in a uniformly random order."""
+        rest, shuffled = list(items), list[_T]()
+        while len(rest) > 1:
+            shuffled.append(rest.pop(self.integer(len(rest))))
+        return shuffled + rest
 
     def seed(self) -> int:
         """Draw a seed, for a simulation that must make the same draws several times."""

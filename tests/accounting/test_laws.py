@@ -15,6 +15,7 @@ from coatcheck.accounting.laws import (
     OwnCoin,
     Pair,
     TwoLevel,
+    blanket,
     bounded,
     grid,
     minkowski,
@@ -31,7 +32,7 @@ from support.crowds import any_law
 def test_amplification_variable_has_mean_one_minus_e(law: Law, share: float) -> None:
     """E[G] = 1 - e for every law and every ε_c, and the chances are chances."""
     epsilon = share * law.epsilon
-    values = pair(law).values(epsilon)
+    values = blanket(law).values(epsilon)
     assert all(chance >= 0 for _, chance in values)
     assert math.isclose(sum(chance for _, chance in values), 1, rel_tol=1e-9)
     scale = sum(abs(value) * chance for value, chance in values)
@@ -41,7 +42,7 @@ def test_amplification_variable_has_mean_one_minus_e(law: Law, share: float) -> 
 
 def two_sided(law: Law) -> Pair:
     """Return the pair of a law with two caps."""
-    found = pair(law)
+    found = blanket(law)
     assert isinstance(found, Pair)
     return found
 
@@ -51,7 +52,7 @@ def test_parts_above_the_whole_are_taken_to_the_safe_side() -> None:
     fits = TwoLevel(epsilon=2.0, cap=0.1, apart=0.06, kernel=0.04)
     above = replace(fits, kernel=0.04 * (1 + 2e-9))
     assert two_sided(above).flat <= two_sided(fits).flat + 1e-15
-    wide = pair(replace(fits, apart=0.1 * (1 + 5e-10), kernel=0.0))
+    wide = blanket(replace(fits, apart=0.1 * (1 + 5e-10), kernel=0.0))
     mean = sum(value * chance for value, chance in wide.values(1.0))
     assert mean == pytest.approx(1 - math.e, abs=1e-14)
     with pytest.raises(Misuse, match="do not fit"):
@@ -130,7 +131,7 @@ def test_impossible_law_is_refused(wrong: object) -> None:
 
 def excess(law: Law, epsilon: float, above: float) -> float:
     """Return E[(G - above)_+]: larger for every `above` means larger in the convex order."""
-    return sum(max(0.0, value - above) * chance for value, chance in pair(law).values(epsilon))
+    return sum(max(0.0, value - above) * chance for value, chance in blanket(law).values(epsilon))
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

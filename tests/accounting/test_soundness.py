@@ -23,6 +23,7 @@ from coatcheck.accounting.laws import (
     OwnCoin,
     Pair,
     TwoLevel,
+    blanket,
     grid,
     minkowski,
     pair,
@@ -309,7 +310,7 @@ def any_range(seed: int) -> tuple[Pair, int, float]:
     ]
     law = laws[rng.integers(5)]
     share = rng.uniform() if rng.uniform() < 0.5 else 1 - 10 ** -rng.uniform(0, 14)
-    one = pair(law)
+    one = blanket(law)
     assert isinstance(one, Pair)
     return one, int(rng.integers(2, 6)), float(share * epsilon)
 

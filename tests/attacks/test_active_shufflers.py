@@ -15,18 +15,18 @@ from coatcheck.accounting.amplification import amplify
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.entropy import system
 from coatcheck.errors import BadSignature, Malformed, Refused
-from coatcheck.protocol.agreement import countersign, propose
+from coatcheck.protocol.agreement import SignedTerms, countersign, propose
 from coatcheck.protocol.client import Limit, examine, keep_receipt, keep_registered, seal_layers
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs, SealingKey
 from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.protocol.state_machine import ShufflerPhase
-from coatcheck.protocol.terms import read_terms, write_terms
+from coatcheck.protocol.terms import Anybody, read_terms, write_terms
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.protocol.wire.batches import Batch
 from coatcheck.protocol.wire.messages import PayloadFormat, encode_report
 from coatcheck.protocol.wire.uploads import Tally, Upload, commitment, slack
-from support.rounds import CLOSES, OPENS, SQUARE, SmallRound, released
+from support.rounds import CLOSES, OPENS, SQUARE, SmallRound, released, signed_blindly
 
 PEOPLE = 8
 TWO, THREE = SmallRound(minimum=3, shufflers=2), SmallRound(minimum=3, shufflers=3)
@@ -295,6 +295,37 @@ def test_the_chance_of_a_miscount_comes_off_the_promise() -> None:
             now=OPENS,
             simulated=True,
         )
+
+
+@pytest.mark.parametrize(("hops", "hop"), PLACES)
+def test_a_later_shuffler_never_admits_anybody(hops: int, hop: int) -> None:
+    """Registered made-up people would hide that one real person is left; so no terms allow it."""
+    small, (victim, *_) = ROUNDS[hops], CROWDS[hops]
+    crowd = [victim, *small.crowd(PEOPLE)]
+    items = [[one for p in people for one in p] for people in peeled(small, crowd, upto=hop)]
+    assert not given_up(honest(small, crowd, hop=hop), handed(small, items, hop=hop))
+
+    terms, roles = small.round.terms, small.roles
+    parties = list(terms.shufflers)
+    parties[hop] = structs.replace(parties[hop], admission=Anybody())
+    attack = structs.replace(terms, round="open", shufflers=tuple(parties))
+    with pytest.raises(Malformed, match="must not admit anybody"):
+        propose(attack, keys=roles.server)
+    document = write_terms(attack)
+    blank = (None,) * hops
+    unsigned = SignedTerms(document.decode(), "00" * 64, blank)
+    with pytest.raises(Malformed, match="must not admit anybody"):
+        countersign(unsigned, keys=roles.shufflers[hop], pledged={})
+    signed = signed_blindly(document, server=roles.server, shufflers=roles.shufflers)
+    limit = Limit(10.0, small.delta)
+    with pytest.raises(Malformed, match="must not admit anybody"):
+        examine(signed, group="riders", trusted=roles.trusted, limit=limit, now=OPENS)
+    # At the first shuffler it is a choice that the promise names.
+    parties[0], parties[hop] = (
+        structs.replace(parties[0], admission=Anybody()),
+        terms.shufflers[hop],
+    )
+    read_terms(write_terms(structs.replace(terms, shufflers=tuple(parties))))
 
 
 @pytest.mark.parametrize(("hops", "chance"), [(1, 1e-9), (2, 0.0), (2, 0.4), (2, 0.5), (2, -1e-9)])

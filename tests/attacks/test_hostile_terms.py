@@ -116,7 +116,7 @@ def test_bad_codebooks_are_refused_before_any_work(
     domain = Box((0.0, 0.0), (1.0, 1.0), steps=8)
     good = CodebookResponse(domain=domain, epsilon=1.0, points=((0, 0), (1, 1))).params()
     monkeypatch.setattr(CodebookResponse, "heads", property(lambda _: pytest.fail("computed")))
-    monkeypatch.setattr(client, "amplify", lambda *_, **__: pytest.fail("computed"))
+    monkeypatch.setattr(client, "_examined", lambda *_, **__: pytest.fail("computed"))
     with pytest.raises(Refused, match=words):
         look(lambda plain: plain["groups"][0].update(randomizer={**good, "points": points}))
 

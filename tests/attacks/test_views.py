@@ -489,8 +489,10 @@ def test_an_id_made_of_the_report_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     """If an upload's id is a hash of the report, the server finds the upload of each report."""
     plain = client.wrap
 
-    def wrap(report: bytes, round_: Any, *, group: int, entropy: Entropy) -> client.SealedUpload:
-        return plain(report, round_, group=group, entropy=FixedId(entropy, report))
+    def wrap(
+        reports: Sequence[bytes], round_: Any, *, group: int, entropy: Entropy
+    ) -> client.SealedUpload:
+        return plain(reports, round_, group=group, entropy=FixedId(entropy, *reports))
 
     monkeypatch.setattr(client, "wrap", wrap)
     assert finds(ONE, whole(ONE), LINKERS)
@@ -545,8 +547,10 @@ def test_nothing_but_the_report_depends_on_the_value(monkeypatch: pytest.MonkeyP
         values.append(value[0])
         return randomize(mechanism, value, entropy)
 
-    def wrap(report: bytes, round_: Any, *, group: int, entropy: Entropy) -> client.SealedUpload:
-        return plain(report, round_, group=group, entropy=FixedId(entropy, values[-1]))
+    def wrap(
+        reports: Sequence[bytes], round_: Any, *, group: int, entropy: Entropy
+    ) -> client.SealedUpload:
+        return plain(reports, round_, group=group, entropy=FixedId(entropy, values[-1]))
 
     monkeypatch.setattr(GridResponse, "randomize_one", randomize_one)
     monkeypatch.setattr(client, "wrap", wrap)

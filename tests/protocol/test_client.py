@@ -169,7 +169,7 @@ def test_an_epsilon_within_rounding_of_the_promise_is_accepted() -> None:
         look(limit=Limit(math.nextafter(cost, 0.0), 1e-3))
     promised = SMALL.round.terms.groups[0].promise.epsilon
     with pytest.raises(Refused, match="gives only"):
-        look(resigned(lambda t: t["groups"][0]["promise"].update(epsilon=promised * (1 - 1e-6))))
+        look(resigned(lambda t: t["groups"][0]["promise"].update(epsilon=promised * 0.99)))
 
 
 def test_seeded_randomness_is_for_simulations() -> None:

@@ -92,6 +92,7 @@ def test_terms_survive_writing_and_reading() -> None:
         lambda plain: plain["board"].update(verifying=plain["server"]["verifying"] + "\n"),
         lambda plain: plain["shufflers"][0].update(sealing=plain["server"]["sealing"] + "\n"),
         lambda plain: plain["board"].update(verifying=plain["board"]["verifying"].upper()),
+        set_to("shufflers", 1, "admission", value={"kind": "open"}),
     ],
 )
 def test_terms_are_read_strictly(change: Callable[[dict[str, Any]], object]) -> None:

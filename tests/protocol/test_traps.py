@@ -17,7 +17,7 @@ from coatcheck.protocol.wire.uploads import _EXACT, commitment, people, slack
 CHANCES = (0.4, 0.25, 0.1, 0.03, 1e-3)
 
 
-def upper(lost: int, delta: float) -> int:
+def upper(lost: int, delta: float | Fraction) -> int:
     """Return U(lost) by its definition, in exact fractions."""
     tails = (
         Fraction(sum(math.comb(m, i) for i in range(lost + 1)), 2**m)
@@ -103,6 +103,53 @@ def test_no_strategy_beats_the_bound(items: int, most: int) -> None:
                 worst[delta] = max(worst[delta], Fraction(wrong, total))
     assert all(worst[delta] <= Fraction(delta) for delta in CHANCES)
     assert worst[0.4] > Fraction(1, 10)  # some strategy comes near the bound
+
+
+@pytest.mark.parametrize(("reports", "most"), [(2, 5), (3, 3)], ids=["one decoy", "two"])
+def test_no_strategy_beats_the_bound_for_reports_and_decoys(reports: int, most: int) -> None:
+    """The first reports of all people, the second ones and so on: none is short but by chance.
+
+    Each person has so many reports and a trap. The attacker passes on some places of each person.
+    """
+    items = reports + 1
+    choices = [
+        places for size in range(items + 1) for places in itertools.combinations(range(items), size)
+    ]
+    orders = list(itertools.permutations(range(items)))
+    worst = dict.fromkeys(CHANCES, Fraction(0))
+    for n in range(1, most + 1):
+        for kept in itertools.combinations_with_replacement(choices, n):
+            counts: Counter[tuple[int, ...]] = Counter({(0,) * items: 1})
+            for places in kept:
+                after: Counter[tuple[int, ...]] = Counter()
+                arriving = Counter(
+                    tuple(int(item in {order[place] for place in places}) for item in range(items))
+                    for order in orders
+                )
+                for (before, ways), (more, times) in itertools.product(
+                    counts.items(), arriving.items()
+                ):
+                    after[tuple(map(sum, zip(before, more, strict=True)))] += ways * times
+                counts = after
+            total = sum(counts.values())
+            for delta in CHANCES:
+                wrong = sum(
+                    ways
+                    for (*arrived, traps), ways in counts.items()
+                    if min(arrived)
+                    < people(counted=traps, registered=n, delta=delta, reports=reports)
+                )
+                worst[delta] = max(worst[delta], Fraction(wrong, total))
+    assert all(worst[delta] <= Fraction(delta) for delta in CHANCES)
+    assert worst[0.4] > Fraction(1, 12)  # some strategy comes near the bound
+
+
+@pytest.mark.parametrize("reports", [2, 3, 9])
+def test_the_slack_of_several_reports_divides_the_chance(reports: int) -> None:
+    """Exactly, although the quotient is no float."""
+    bound = Fraction(1e-3) / reports
+    for lost in (0, 3, 20):
+        assert slack(lost, 1e-3, reports=reports) == upper(lost, bound) - 2 * lost
 
 
 def test_corrupted_people_take_no_more_than_themselves() -> None:

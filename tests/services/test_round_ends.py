@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from coatcheck.errors import Misuse, Refused
+from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.keys import read_keys
 from coatcheck.protocol.outcomes import (
     FEW_REPORTS,
@@ -142,6 +142,34 @@ def test_a_later_shuffler_that_hears_nothing_ends_the_round(tmp_path: Path) -> N
             await works.until(last)
             assert said(works) == ("abandoned", LATE, 1)
             assert works.phases() == {"shuffler-2": "ended", "server": "published"}
+
+    asyncio.run(whole())
+
+
+def test_a_later_shuffler_with_its_batch_is_closed_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever registers while it mixes learns that the round is over, and does not come again."""
+
+    async def whole() -> None:
+        async with clockwork(tmp_path, shufflers=2) as works:
+            await works.open()
+            known, *_ = await works.join(3)
+            mixing = works.rounds["shuffler-2"]
+
+            async def interrupted(*_: object) -> None:
+                raise Unavailable("no worker lives")
+
+            monkeypatch.setattr(mixing, "run_in_worker", interrupted)
+            await works.until(CLOSES + 60)
+            assert works.phases()["shuffler-2"] == "closed"
+            late = works.invite("riders").join((0.5, 0.5), ledger=None)
+            assert await works.send(late.registrations[0], hop=1) == 409
+            assert await works.send(known.registrations[0], hop=1) == 201  # its receipt again
+            monkeypatch.undo()
+            await works.until(CLOSES + 180)
+            assert said(works) == ("answered", 0, SERVER)
+            assert await works.send(late.registrations[0], hop=1) == 409
 
     asyncio.run(whole())
 

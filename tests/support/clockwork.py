@@ -134,14 +134,20 @@ class Clockwork:
         """Let this many people of each group upload a report; a cascade gets a few more people."""
         tickets = []
         people += SPARE if len(self.round.terms.shufflers) > 1 else 0
-        async with httpx2.AsyncClient(transport=Links(self.links)) as http:
-            for invitation in [self.invite(group) for group in GROUPS] * people:
-                ticket = invitation.join((0.25, 0.5), ledger=None)
-                for hop, raw in reversed([*enumerate((ticket.upload, *ticket.registrations))]):
-                    url = f"https://shuffler-{hop + 1}/rounds/{self.digest.hex()}/uploads"
-                    assert (await http.post(url, content=raw)).status_code == 201
-                tickets.append(ticket)
+        for invitation in [self.invite(group) for group in GROUPS] * people:
+            ticket = invitation.join((0.25, 0.5), ledger=None)
+            for hop, raw in reversed([*enumerate((ticket.upload, *ticket.registrations))]):
+                assert await self.send(raw, hop=hop) == 201
+            tickets.append(ticket)
         return tickets
+
+    async def send(self, raw: bytes, *, hop: int) -> int:
+        """Send an upload or a registration with a token of its own; return the status."""
+        token = self.local.take_tokens().split(",")[hop]
+        url = f"https://shuffler-{hop + 1}/rounds/{self.digest.hex()}/uploads"
+        async with httpx2.AsyncClient(transport=Links(self.links)) as http:
+            headers = {"coatcheck-token": token}
+            return (await http.post(url, content=raw, headers=headers)).status_code
 
     async def until(self, second: float, *, step: float = 60.0) -> None:
         """Move time up to this many seconds after the start, with ticks in between."""

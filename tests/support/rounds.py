@@ -67,10 +67,17 @@ class Echo:
         return {"name": self.name}
 
 
-def draft(name: str, *, minimum: int = 2, note_size: int = 0, delta: float = 1e-3) -> GroupPlan:
+def draft(
+    name: str, *, minimum: int = 2, note_size: int = 0, delta: float = 1e-3, decoys: int = 0
+) -> GroupPlan:
     """Draft a group on the unit square."""
     return GroupPlan(
-        name=name, randomizer=SQUARE, minimum=minimum, delta=delta, note_size=note_size
+        name=name,
+        randomizer=SQUARE,
+        minimum=minimum,
+        delta=delta,
+        note_size=note_size,
+        decoys=decoys,
     )
 
 
@@ -90,6 +97,7 @@ class SmallRound:
         name: str = "example",
         note_size: int = 0,
         task: Task | None = None,
+        decoys: int = 0,
     ) -> None:
         self.entropy = seeded(seed)
         self.suite = suite_named(suite)
@@ -97,7 +105,7 @@ class SmallRound:
         self.task: Task = task or Echo()
         self.delta, traps = (1e-3, None) if shufflers == 1 else (0.4, 0.3)
         drafts = [
-            draft(g, minimum=minimum, note_size=note_size, delta=self.delta)
+            draft(g, minimum=minimum, note_size=note_size, delta=self.delta, decoys=decoys)
             for g in self.task.groups
         ]
         self.signed = self.roles.agree(

@@ -36,9 +36,9 @@ get = partial(httpx2.get, timeout=PATIENCE, verify=_CERTIFICATES)
 post = partial(httpx2.post, timeout=PATIENCE, verify=_CERTIFICATES)
 
 
-def draft(name: str, *, minimum: int = 3) -> dict[str, Any]:
+def draft(name: str, *, minimum: int = 3, decoys: int = 0) -> dict[str, Any]:
     """Draft a round of riders and drivers."""
-    group = {"randomizer": RANDOMIZER, "minimum": minimum, "delta": 1e-3}
+    group = {"randomizer": RANDOMIZER, "minimum": minimum, "delta": 1e-3, "decoys": decoys}
     return {
         "round": name,
         "task": {"name": "least-cost-matching"},
@@ -77,7 +77,8 @@ class Crowd:
             trusted = self.cluster.trusted
             session = Session(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
             session.prepare(invitation, (0.25, 0.5), ledger=None)
-            await session.upload(invitation.round, patience=patience)
+            token = self.cluster.take_tokens()
+            await session.upload(invitation.round, token=token, patience=patience)
             self.acknowledged += 1
             return session
 

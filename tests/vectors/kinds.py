@@ -33,7 +33,7 @@ from coatcheck.protocol.wire.batches import Batch, Manifest, bits_of
 from coatcheck.protocol.wire.bulletins import Bulletin, Checkpoint, Posting
 from coatcheck.protocol.wire.messages import PayloadFormat, decode_answer, decode_letter
 from coatcheck.protocol.wire.uploads import Registration, Upload
-from vectors import conversations, noises, trees
+from vectors import conversations, examining, noises, trees
 
 HERE = Path(__file__).parent
 OUTCOMES: dict[type[Exception], str] = {
@@ -343,6 +343,10 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "coin": noises.coin,
     "fields": noises.fields,
     "directions": noises.directions,
+    "law": examining.law,
+    "crowd": examining.crowd,
+    "promise": examining.promise,
+    "exposure": examining.exposure,
     "upload": _upload,
     "decoys": _decoys,
     "receipt": _receipt,

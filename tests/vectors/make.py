@@ -10,7 +10,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from vectors import admission, basics, boards, mechanisms, records, relayed, settled, traps, watched
+from vectors import (
+    admission,
+    basics,
+    boards,
+    examined,
+    mechanisms,
+    records,
+    relayed,
+    settled,
+    traps,
+    watched,
+)
 from vectors.kinds import ALICE, BOARD, BOB, HERE, SERVER, SHUFFLER
 
 PARTS = {
@@ -19,6 +30,9 @@ PARTS = {
     "bindings": basics.bindings,
     "payloads": basics.payloads,
     "mechanisms": mechanisms.mechanisms,
+    "laws": examined.laws,
+    "promises": examined.promises,
+    "exposure": examined.exposure,
     "merkle": basics.merkle,
     "uploads": records.uploads,
     "batches": records.batches,

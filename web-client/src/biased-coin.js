@@ -53,10 +53,16 @@ export function ratio([top, bottom]) {
   return Number((top << shift) / bottom) * 2 ** -Number(shift);
 }
 
-/** Return the law of a cap of `cap` among `whole` reports, with caps as disjoint as their sizes allow. */
-export function countedLaw(heads, cap, whole) {
-  if (cap === whole) return { epsilon: 0, cap: 1, apart: 0, kernel: 1 };
+/** Return the local epsilon that a coin really costs, rounded up; at most the stated one. SPEC S20.4. */
+export function spent(heads, [cap, whole], epsilon) {
+  if (cap === whole || !heads) return 0;
+  return Math.min(epsilon, Math.log1p(ratio([heads * whole, (TOSSES - heads) * cap])) * (1 + 2 ** -50));
+}
+
+/** Return the law of a cap of `cap` among `whole` reports, with caps as disjoint as their sizes allow. SPEC S20.5. */
+export function countedLaw(heads, cap, whole, stated) {
+  const epsilon = spent(heads, [BigInt(cap), BigInt(whole)], stated);
+  if (!epsilon) return { epsilon: 0, cap: 1, apart: 0, kernel: 1 };
   const unit = ratio([TOSSES - heads, TOSSES * BigInt(whole)]);
-  const epsilon = Math.log1p(ratio([heads * BigInt(whole), (TOSSES - heads) * BigInt(cap)]));
-  return { epsilon, cap: cap * unit, apart: Math.min(cap, whole - cap) * unit, kernel: 0, few: 2 * cap <= whole };
+  return { epsilon, cap: cap * unit, apart: Math.min(cap, whole - cap) * unit, kernel: 0, exact: cap === 1 };
 }

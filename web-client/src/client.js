@@ -3,7 +3,7 @@
 // Only `join` uses the value. The client recomputes every promise itself. This file does no input or
 // output: `session.js` fetches and stores.
 
-import { amplify } from "./amplification.js";
+import { examined } from "./amplification.js";
 import { compare, concat, equal, hex, padded, unhex } from "./encoding.js";
 import { Entropy } from "./entropy.js";
 import { binding, seal, unseal } from "./envelope.js";
@@ -16,11 +16,6 @@ import { randomizerOf } from "./randomizers.js";
 import { ADDRESS } from "./suites.js";
 import { decoyTickets } from "./ticket.js";
 import { verifySignatures } from "./agreement.js";
-
-const ROUNDING = 1e-9; // the last digits in which two implementations may differ
-// Two implementations sum in different orders, so an honest promise may lie slightly below this bound. The person
-// spends this bound, and the person's limit has no such slack.
-const COARSE = 1e-4;
 
 /**
  * Check the terms for one group; refuse them if they promise less than `limit`. Uses nothing private. `now` in seconds since 1970.
@@ -46,15 +41,9 @@ export function examine(signed, { group, trusted, limit, now }) {
   if (of.decoys && !randomizer.decoy) throw new Refused(`${randomizer.name} has no decoys, but the terms ask for them: do not join`);
   checkExposure(round, number);
   const { promise } = of;
-  const law = randomizer.law();
+  const law = { ...randomizer.law(), decoys: of.decoys };
   const delta = promise.delta - round.terms.trap_delta; // the rest is the probability that traps fail to detect replacement
-  const epsilon = amplify(law, { ...promise, crowd: of.minimum, delta });
-  if (epsilon > promise.epsilon * (1 + COARSE) + ROUNDING) {
-    throw new Refused(
-      `the terms promise ε = ${promise.epsilon.toPrecision(4)}, but a crowd of ${of.minimum} gives only`
-      + ` ε = ${epsilon.toPrecision(4)}: do not join`,
-    );
-  }
+  const epsilon = examined(law, promise, { crowd: of.minimum, delta }); // no slack against the person's limit
   if (epsilon > limit.epsilon || promise.delta > limit.delta) {
     throw new Refused(
       `the round costs (ε, δ) = (${epsilon.toPrecision(4)}, ${promise.delta}), your limit is`

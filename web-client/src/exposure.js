@@ -1,4 +1,4 @@
-// Exposure: how many people the answers to corrupted people expose. They no longer hide others. SPEC section 12.
+// Exposure: how many people the answers to corrupted people expose. They no longer hide others. SPEC section 20.
 //
 // The bounds are those of coatcheck/tasks. This client knows nothing about other tasks, and refuses their terms
 // if these allow for corrupted people.
@@ -33,31 +33,46 @@ const TASKS = {
   "maximum-matching": [2, matching],
 };
 
+/**
+ * Return how many reports of each group the answers to corrupted people can expose. SPEC S20.18.
+ * @param {{ name: string, params?: any }} task
+ * @param {{ minimum: number[], corrupted: number[], decoys: number[], shufflers: number, coins?: boolean }} crowd
+ * @returns {number[]}
+ */
+export function exposure({ name, params = {} }, { minimum, corrupted, decoys, shufflers, coins = false }) {
+  const sizes = minimum.map((people, g) => people * (1 + decoys[g])); // in reports
+  const [groups, exposed] = Object.hasOwn(TASKS, name) ? TASKS[name] : [];
+  if (groups !== sizes.length) {
+    throw new Refused(
+      `this client does not know whom the answers of task ${name} expose among these groups: join with the command line`,
+    );
+  }
+  const exposures = exposed(params, sizes);
+  if (coins && exposures.flat().some(Boolean)) {
+    throw new Refused(`task ${name} names people in its answers, so everybody must report, but a group has a participation coin: do not join`);
+  }
+  // A corrupted person can submit a report in place of every decoy and every trap.
+  const sum = (h) => corrupted.reduce((total, count, g) => total + (shufflers + decoys[g]) * count * exposures[g][h], 0);
+  return sizes.map((size, h) => Math.min(size - corrupted[h] * (1 + decoys[h]), sum(h)));
+}
+
 /** Refuse terms whose answers can expose more people of a group than the terms state. */
 export function checkExposure(round, number) {
   const { terms } = round;
   const corrupted = terms.groups.map((group) => group.promise.corrupted);
   const coins = terms.groups.some((group) => group.randomizer.name === "coin");
   if (!corrupted.some((count) => count > 0) && !coins) return; // only honest people read their answers
-  const { name, params = {} } = terms.task;
-  const [groups, exposed] = Object.hasOwn(TASKS, name) ? TASKS[name] : [];
-  if (groups !== terms.groups.length) {
-    throw new Refused(
-      `this client does not know whom the answers of task ${name} expose among these groups: join with the command line`,
-    );
-  }
-  const sizes = terms.groups.map((group) => group.minimum);
-  const exposures = exposed(params, sizes);
-  if (coins && exposures.flat().some(Boolean)) {
-    throw new Refused(`task ${name} names people in its answers, so everybody must report, but a group has a participation coin: do not join`);
-  }
-  // A corrupted person can submit a report in place of every decoy and every trap.
-  const sum = corrupted.reduce((total, count, g) => total + round.itemsEach(g) * count * exposures[g][number], 0);
-  const bound = Math.min(sizes[number] - corrupted[number], sum);
-  const { name: group, promise } = terms.groups[number];
+  const bound = exposure(terms.task, {
+    minimum: terms.groups.map((group) => group.minimum),
+    corrupted,
+    decoys: terms.groups.map((group) => group.decoys),
+    shufflers: terms.shufflers.length,
+    coins,
+  })[number];
+  const { name, promise } = terms.groups[number];
   if (bound > promise.exposed) {
     throw new Refused(
-      `answers can expose ${bound} members of ${group}, but the terms allow for ${promise.exposed}: they do`
+      `answers can expose ${bound} reports of ${name}, but the terms allow for ${promise.exposed}: they do`
       + " not keep their promise; do not join",
     );
   }

@@ -34,7 +34,7 @@ export function grid(params, box) {
       return entropy.coin(heads) ? near : far;
     },
     decoy,
-    law: () => countedLaw(heads, 1, Number(total)),
+    law: () => countedLaw(heads, 1, Number(total), params.epsilon),
     place: (report) => report.map((y, axis) => box.value(((y + 0.5) / cells[axis]) * 2 - 1, axis)),
   };
 }
@@ -56,7 +56,7 @@ function labels(params, { dimension, labels: names }) {
       return entropy.coin(heads) ? point : far;
     },
     decoy,
-    law: () => countedLaw(heads, 1, names.length),
+    law: () => countedLaw(heads, 1, names.length, params.epsilon),
     place: ([report]) => names[report],
   };
 }
@@ -97,7 +97,7 @@ export function codebook(params, domain) {
       return [entropy.coin(heads) ? near : far];
     },
     decoy: (entropy) => [Number(entropy.integer(BigInt(size)))],
-    law: () => countedLaw(heads, closest, size),
+    law: () => countedLaw(heads, closest, size, params.epsilon),
     place: ([index]) => points[index].map((i, axis) => domain.value(i / domain.half, axis)),
   };
 }

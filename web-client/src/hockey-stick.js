@@ -1,7 +1,7 @@
 // The expectation behind `amplify` as one integral: E[(G_1 + ... + G_n)_+] / n, bounded from above.
 //
 // With M(z) = E[e^(zG)] and any c > 0 the expectation is (1/2 pi) times the integral of M(c + it)^n / (c + it)^2
-// over t. Adding noise of mean zero to the sum only raises the bound, and makes the integrand decay early. The sum
+// over t (SPEC S20.14). Adding noise of mean zero to the sum only raises the bound, and makes the integrand decay early. The sum
 // over points exceeds the integral; the omitted tail and the float rounding are bounded and added. The same method as
 // coatcheck/accounting/hockey_stick.py; the proof is Statement 28 of
 // docs/explanation/amplification.md, section 7a. The work does not grow with n.
@@ -21,43 +21,51 @@ const sum = (count, term) => {
 };
 
 /**
- * Bound E[(G_1 + ... + G_n)_+] / n for a G that has each value v with probability m, and otherwise is zero. A bound of at
- * most `enough` is not refined.
- * @param {{ v: number, m: number }[]} atoms @param {number} n @param {number} [enough] @returns {number}
+ * Bound the mean of E[(G_1 + ... + G_n)_+] / n for a G that has each value v with probability m, and otherwise is zero.
+ * The n are `first`, `first` + `gap` and so on, each with its share. A bound of at most `enough` is not refined.
+ * @param {{ v: number, m: number }[]} atoms @param {{ first: number, gap: number, shares: number[] }} draws
+ * @param {number} [enough] @returns {number}
  */
-export function meanExcess(atoms, n, enough = 0) {
+export function meanExcess(atoms, { first, gap, shares }, enough = 0) {
+  const draws = shares.map((_, at) => first + at * gap);
+  const most = draws[draws.length - 1];
   const top = atoms.reduce((most, { v }) => Math.max(most, v), 0);
   if (top <= 0) return 0;
-  // One draw as low as -n top makes every sum negative, so lower values need not be distinguished.
-  const values = atoms.map(({ v }) => Math.max(v, -n * top));
+  // One draw as low as -most top makes every sum negative, so lower values need not be distinguished.
+  const values = atoms.map(({ v }) => Math.max(v, -most * top));
   const mass = atoms.map(({ m }) => m);
   const over = (term) => sum(values.length, term);
-  const c = saddle(values, mass, { n, top });
+  const c = saddle(values, mass, { n: draws[draws.length >> 1], top });
   const more = over((k) => mass[k] * Math.expm1(c * values[k])); // M(c) - 1
   const unit = (32 + 2 * values.length) * UNIT; // more than the relative rounding error of a sum over the values
-  const rounding = 1e-12 + (unit / (1 + more)) * n * over((k) => mass[k] * Math.abs(Math.expm1(c * values[k])));
-  const whole = Math.exp(Math.min(700, n * Math.log1p(more))) * (1 + rounding); // M(c)^n
-  const quick = whole / (Math.E * c * n); // for s_+ <= e^(cs) / (ec)
+  const rounding = (unit / (1 + more)) * over((k) => mass[k] * Math.abs(Math.expm1(c * values[k])));
+  // M(c)^n / n, each times its share.
+  const wholes = draws.map((n, at) => (shares[at] * Math.exp(Math.min(700, n * Math.log1p(more))) * (1 + 1e-12 + n * rounding)) / n);
+  const whole = sum(wholes.length, (at) => wholes[at]);
+  const quick = whole / (Math.E * c); // for s_+ <= e^(cs) / (ec)
   if (quick <= enough) return quick;
   const grown = mass.map((m, k) => (m * Math.exp(c * values[k])) / (1 + more));
   const mean = over((k) => grown[k] * values[k]);
   const variance = Math.max(0, over((k) => grown[k] * values[k] ** 2) - mean ** 2);
   const noise = WIDTH / c;
-  const reach = APART * Math.sqrt(n * variance + (UNIFORMS / 12) * noise ** 2) + 8 / c;
+  const reach = APART * Math.sqrt(most * variance + (UNIFORMS / 12) * noise ** 2) + 8 / c;
   const step = (2 * Math.PI) / reach;
   const end = END / noise;
   // The float error per draw, over M(c), is at most `off` times |z|.
   const off = unit * over((k) => grown[k] * Math.abs(values[k]));
-  const total = terms(values, grown, { n, c, noise, off, step, points: Math.ceil(end / step) + 1 });
+  const total = terms(values, grown, { first, gap, wholes, c, noise, off, step, points: Math.ceil(end / step) + 1 });
   // Past the end the kernel is below (2 cosh(c noise / 2) / (t noise))^16 / t^2.
   const past = ((2 * Math.cosh(WIDTH / 2)) / END) ** UNIFORMS / ((UNIFORMS + 1) * end) / Math.PI;
   // If no draw contributes, only the noise was counted (Statement 29).
-  const none = Math.max(0, 1 - over((k) => mass[k]) - unit) ** n * noise * MEAN * (1 - 1e-6);
-  return Math.max(0, whole * ((step / (2 * Math.PI)) * total + past) - none) / n + UNDERFLOW;
+  const none = Math.max(0, 1 - over((k) => mass[k]) - unit);
+  const empty = sum(draws.length, (at) => (shares[at] * none ** draws[at]) / draws[at]) * noise * MEAN * (1 - 1e-6);
+  return Math.max(0, (step / (2 * Math.PI)) * total + whole * past - empty) + UNDERFLOW;
 }
 
-/** Sum the integrand at the points t and -t, over M(c)^n, plus a bound on the float error. */
-function terms(values, grown, { n, c, noise, off, step, points }) {
+/** Sum the integrand at the points t and -t, plus a bound on the float error. */
+function terms(values, grown, { first, gap, wholes, c, noise, off, step, points }) {
+  const most = first + (wholes.length - 1) * gap;
+  const whole = sum(wholes.length, (at) => wholes[at]);
   // q - 1 with q = M(c + it)/M(c): the points form rows, and uw - 1 = (u - 1)w + (w - 1), where w belongs to the
   // row's first point. So q is exact where it is close to one, and few sines are computed.
   const many = values.length;
@@ -85,15 +93,27 @@ function terms(values, grown, { n, c, noise, off, step, points }) {
       const log = square < -0.5 ? Math.log(Math.hypot(1 + real, imaginary)) : Math.log1p(square) / 2;
       const t = (start + j) * step;
       const [x, y] = kernel(c, t, noise);
-      const angle = n * Math.atan2(imaginary, 1 + real);
+      const angle = Math.atan2(imaginary, 1 + real);
       const doubt = off * Math.hypot(c, t);
-      const wrong = n * doubt * Math.exp((n - 1) * Math.log(Math.exp(log) + doubt)) + 128 * UNIT;
-      const term = Math.exp(n * log) * (Math.cos(angle) * x - Math.sin(angle) * y) + wrong * Math.hypot(x, y);
+      const close = Math.log(Math.exp(log) + doubt);
+      const wrong = most * doubt * Math.exp(((close > 0 ? most : first) - 1) * close) + 512 * UNIT;
+      // q^first, q^(first + gap) and so on, each times its whole.
+      let [u, v] = polar(first * log, first * angle);
+      const [stepReal, stepImaginary] = gap ? polar(gap * log, gap * angle) : [1, 0];
+      let [powerReal, powerImaginary] = [0, 0];
+      for (let at = 0; at < wholes.length; at += 1) {
+        powerReal += wholes[at] * u;
+        powerImaginary += wholes[at] * v;
+        [u, v] = [u * stepReal - v * stepImaginary, u * stepImaginary + v * stepReal];
+      }
+      const term = powerReal * x - powerImaginary * y + whole * wrong * Math.hypot(x, y);
       total += t > 0 ? 2 * term : term;
     }
   }
   return total;
 }
+
+const polar = (log, angle) => [Math.exp(log) * Math.cos(angle), Math.exp(log) * Math.sin(angle)];
 
 /** Return e^(i x v) - 1 for x = 0, step, 2 step and so on, and each value v: real parts, imaginary parts. */
 function turned(values, count, step) {

@@ -2,7 +2,7 @@
 
 export * as admission from "./admission.js";
 export { verifySignatures } from "./agreement.js";
-export { amplify, deltaAbove } from "./amplification.js";
+export { amplify, deltaAbove, examined, kindsOf } from "./amplification.js";
 export { headsFor } from "./biased-coin.js";
 export { BoardView } from "./board-view.js";
 export { Candidates, beginSettling, settleByLetter, settlingTerms } from "./candidates.js";
@@ -11,6 +11,7 @@ export { base64, hex, text, unbase64, unhex, utf8 } from "./encoding.js";
 export { Entropy } from "./entropy.js";
 export { binding, seal, unseal } from "./envelope.js";
 export { Misuse, Refused, Unavailable } from "./errors.js";
+export { exposure } from "./exposure.js";
 export { DirectClient, retry } from "./http-client.js";
 export { addressOf, checkSignature, contactOf, decoySeed, keyPairs, sealingKey, verifyingKey } from "./keys.js";
 export { beginLedger, readLedger, recordOutcome, spend, spent, worst } from "./ledger.js";

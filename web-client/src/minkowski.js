@@ -2,7 +2,7 @@
 //
 // The same mechanisms as coatcheck/randomizers/minkowski.py, bit for bit in their parameters.
 
-import { TOSSES, headsFor, ratio } from "./biased-coin.js";
+import { TOSSES, headsFor, ratio, spent } from "./biased-coin.js";
 import { roundEven } from "./domains.js";
 import { Refused } from "./errors.js";
 import { latticeBall } from "./lattice-balls.js";
@@ -22,6 +22,7 @@ export function caps(params, domain, { bounded }) {
   /** @type {any} */
   const ball = latticeBall(domain.p, d);
   const reach = Math.max(1, Math.min(roundEven(radius * half), bounded ? half : MAX_REACH - half));
+  if (radius !== reach / half) throw new Refused(`\`radius\` in the terms must be a whole number of lattice steps, such as ${reach / half}, got ${radius}`);
   const whole = bounded ? half : half + reach;
   const counts = ball.counts(reach, whole);
   const heads = headsFor(params.epsilon, ...counts);
@@ -42,21 +43,21 @@ export function caps(params, domain, { bounded }) {
       return entropy.coin(heads) ? near.map((u, axis) => middle[axis] + u) : far;
     },
     decoy: (entropy) => ball.sample(whole, entropy),
-    law: () => capLaw({ ball, reach, whole, heads, apart, counts }),
+    law: () => capLaw({ ball, reach, whole, heads, apart, epsilon: spent(heads, counts, params.epsilon) }),
     /** Return the place at which the server will decode this report, in the user's units. */
     place: (report) => ball.project(report.map((y) => y / half)).map(domain.value),
   };
 }
 
 /**
- * Return the law. The cap is rounded up and the kernel down, so that the law is on the private side.
+ * Return the law. The cap is rounded up and the kernel down, so that the law is on the private side. SPEC S20.6.
  * @param {any} mechanism
  */
-function capLaw({ ball, reach, whole, heads, apart, counts: [near, all] }) {
+function capLaw({ ball, reach, whole, heads, apart, epsilon }) {
+  if (!epsilon) return { epsilon: 0, cap: 1, apart: 0, kernel: 1 };
   const cap = ratio([TOSSES - heads, TOSSES]) * ratio(ball.countsAbove(reach, whole));
   const deep = reach - apart;
   const core = deep >= 0 ? ratio(ball.counts(deep, reach)) : 0;
   const shared = Math.max(core, ball.lens(reach, apart));
-  const epsilon = near === all || !heads ? 0 : Math.log1p(ratio([heads * all, (TOSSES - heads) * near]));
-  return { epsilon, cap, apart: cap * (1 - shared), kernel: cap * core };
+  return { epsilon, cap, apart: cap * (1 - shared), kernel: cap * core, exact: ball.boxes };
 }

@@ -213,9 +213,13 @@ function checkConsistent(round) {
   if (terms.shufflers.length > 1 ? !(terms.trap_delta > 0 && terms.trap_delta < least) : terms.trap_delta) {
     throw new Refused("`trap_delta` must be above 0 and below every promise's `delta` with several shufflers, and 0 with one");
   }
+  for (const { name, admission } of terms.shufflers.slice(1)) {
+    // Made-up people could register there, and its traps would count them.
+    if (admission.kind === "open") throw new Refused(`shuffler ${name} counts people by their traps but admits anybody: do not join`);
+  }
   for (const { name, minimum, promise, decoys, note_size: note } of terms.groups) {
     if (decoys && note) throw new Refused(`group ${name} has \`decoys\`, so its \`note_size\` must be 0: do not join`);
-    if (promise.corrupted + promise.exposed >= minimum) {
+    if (promise.corrupted + Math.ceil(promise.exposed / Math.max(1, decoys)) >= minimum) {
       throw new Refused(`in group ${name}, \`corrupted\` plus \`exposed\` must be below \`minimum\`: do not join`);
     }
   }

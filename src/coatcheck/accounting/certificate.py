@@ -4,10 +4,12 @@ Arb encloses the bound δ(ε_c) ≤ (1/n) E[(G_1 + ... + G_n)_+] between two num
 few numbers of the law; the float bounds give only a starting point. `enclose` sums over all
 outcomes where these are few, over the numbers of clones where a law has only its two sides, and
 otherwise over points of the integral of `hockey_stick`: noise of width h makes it U(h), and the
-truth lies between 2 U(h) - U(2h) and U(h). Proofs: docs/explanation/amplification.md, section 7b.
+truth lies between 2 U(h) - U(2h) and U(h). Where a report has two values, the sum of
+`binary_response` is enclosed instead. Proofs: docs/explanation/amplification.md, section 7b, 7c.
 Needs the extra `certify` (python-flint).
 """
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -17,7 +19,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from coatcheck.accounting import hockey_stick
+from coatcheck.accounting import binary_response, hockey_stick
+from coatcheck.accounting.binary_response import CUT, TwoReports
 from coatcheck.accounting.guarantee import Certificate
 from coatcheck.accounting.hockey_stick import END, UNIFORMS
 from coatcheck.accounting.laws import (
@@ -45,6 +48,8 @@ except ImportError:  # the extra is not installed
 Ball: TypeAlias = Any  # a real ball of Arb
 Draws: TypeAlias = list[tuple[Ball, Ball]]  # values of G and their chances; otherwise G is zero
 Atom: TypeAlias = tuple[Ball, Ball, Ball]
+# Chances of a zero and of a one, and how many people have these.
+People: TypeAlias = tuple[tuple[tuple[Ball, ...], int], ...]
 
 # Binary digits to compute with.
 _DIGITS: Final = 160
@@ -121,6 +126,8 @@ def delta_interval(
         return 0.0, 0.0
     with ctx.workprec(_DIGITS):
         e = arb(epsilon).exp()
+        if isinstance(worst := pair(law), TwoReports):
+            return _two_reports(worst, size, epsilon)
         intervals = [
             enclose([(x - e * y, m) for x, y, m in atoms], size, decide, both=both)
             for atoms in _pairs(law)
@@ -520,3 +527,58 @@ def _image(draws: Draws, size: int, *, c: float, width: float, ratio: float, at:
     noise = (half.sinh() / half) ** UNIFORMS
     falls = (-abs(arb(ratio) - 1) * 2 * arb.pi() / arb(at)).exp()
     return grown**size * noise * falls / (1 - falls) / (arb(1).exp() * ratio * c * size)
+
+
+# -- reports with two values
+
+
+def _two_reports(law: TwoReports, size: int, epsilon: float) -> tuple[float, float]:
+    """Enclose δ(ε_c) of the least private of the crowds of `binary_response.blocks`."""
+    p, e = arb(law.epsilon).exp(), arb(epsilon).exp()
+    fewest, most = (tuple(map(arb, row or (1, 1))) for row in (law.fewest, law.most))
+    ways = [(fewest, most), (most[::-1], fewest[::-1])]
+    if law.most is None:
+        fewest = (p / (1 + p), 1 / (1 + p))
+        ways = [(fewest, fewest[::-1])]
+    low, high = 0.0, 0.0
+    for few, many in ways:
+        first, second = few[0] - e * many[0], e * many[1] - few[1]
+        if first <= 0:
+            continue
+        if not 0 < first < second:
+            return 0.0, math.inf
+        # The float tilt only chooses the blocks.
+        chances = [(float(zero), float(one)) for zero, one in (few, many)]
+        tilt = binary_response.tilted(float(first), float(second - first), *chances)
+        crowds, _ = binary_response.blocks(tilt, size - 1)
+        for others, count in zip(crowds.others, crowds.many, strict=True):
+            people = ((few, int(others - count)), (many, int(count)))
+            ends = _ends(_most_of_one_crowd(first, second, people))
+            low, high = max(low, ends[0]), max(high, ends[1])
+    return low, high
+
+
+def _most_of_one_crowd(first: Ball, second: Ball, people: People) -> Ball:
+    """Enclose the largest a P[S <= m] - b P[S <= m - 1], S the ones of people of two kinds."""
+    ratio = second / first
+    tilted = [((one / ratio) / (zero + one / ratio), count) for (zero, one), count in people]
+    mean = sum((one * count for one, count in tilted), arb(0))
+    spread = float(sum((one * (1 - one) * count for one, count in tilted), arb(0)).upper())
+    reach = math.ceil(CUT / 3 + math.sqrt(CUT**2 / 9 + 2 * spread * CUT)) + 4
+    points = 2 * reach + 1
+    scale = first * ratio * math.prod((zero + one / ratio) ** n for (zero, one), n in people)
+    rest = (1 - 1 / ratio) / ratio**reach
+    near = binary_response.modes(np.array([float(mean.mid())]))
+    modes = sorted({int(m[0]) for m in near if m[0] >= 0})
+    totals = [ratio ** -(reach + 1) / points for _ in modes]
+    for k in range(1, reach + 1):
+        turn = acb(0, 2 * arb.pi() * k / points).exp()
+        if spread * (1 - turn.real) > CUT:
+            break
+        phase = math.prod((1 - one + one * turn) ** n for one, n in tilted) / (ratio - turn)
+        phase *= 1 - turn + rest * turn ** (reach + 1)
+        for at, m in enumerate(modes):
+            totals[at] += 2 * (phase * turn**-m).real / points
+    cut = arb(0, 1) * 8 * math.exp(-CUT) / ratio
+    ends = [scale * ratio**m * (total + cut) for m, total in zip(modes, totals, strict=True)]
+    return functools.reduce(arb.max, ends)

@@ -17,6 +17,7 @@ from functools import lru_cache
 from numbers import Real
 from typing import Final, TypeAlias
 
+from coatcheck.accounting.binary_response import TwoReports, symmetric
 from coatcheck.accounting.numerics import check_count, check_epsilon, check_share
 from coatcheck.errors import Misuse
 
@@ -44,6 +45,7 @@ class TwoLevel:
         reached: whether two caps really miss each other by `apart`, and neither it nor `cap` is
             overstated by more than rounding. Only lower bounds use this and `third`.
         third: whether three caps can be disjoint.
+        binary: whether there are only two reports, each one the cap of some values.
     """
 
     epsilon: float
@@ -52,6 +54,7 @@ class TwoLevel:
     kernel: float = 0.0
     reached: bool = False
     third: bool = False
+    binary: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +234,9 @@ def grid(epsilon: float, *, cells: int) -> TwoLevel:
     if cells < 2:
         raise Misuse(f"`cells` must be at least 2, not {cells}")
     cap = 1 / (math.expm1(epsilon) + cells)
-    return TwoLevel(epsilon=epsilon, cap=cap, apart=cap, reached=True, third=cells > 2)
+    return TwoLevel(
+        epsilon=epsilon, cap=cap, apart=cap, reached=True, third=cells > 2, binary=cells == 2
+    )
 
 
 def _capped(
@@ -268,6 +273,8 @@ def _shape(epsilon: float, *, radius: float, dimension: int, norm: float) -> Non
 
 # How far rounding may take the stated masses of a mechanism from fitting together.
 _SLACK: Final = 1e-3
+# How far below 0 the rounding of floats may take the mass of the rest (SPEC S20.3).
+_ROUNDED: Final = 1e-13
 # The most kinds of reports, and the most pairs of values, that are computed one by one.
 ATOMS: Final = 1500
 _PAIRS: Final = 2_000
@@ -371,11 +378,32 @@ class DecoyPair:
         return variance / (self.each + self.share)
 
 
-AnyPair: TypeAlias = Pair | Atoms | DecoyPair
+AnyPair: TypeAlias = Pair | Atoms | DecoyPair | TwoReports
 
 
-def pair(law: Law) -> AnyPair:  # noqa: PLR0911 - one per kind of law
-    """Return the worst pair of inputs of a law, or a few of which one is the worst."""
+def pair(law: Law) -> AnyPair:
+    """Return the worst pair of inputs of a law, or a few of which one is the worst.
+
+    Where a report has only two values, return their chances: they say more than a blanket.
+    """
+    if isinstance(law, TwoLevel) and law.binary:
+        _parts(law, math.exp(law.epsilon))  # rejects what is not a law
+        if abs(law.cap * (math.exp(law.epsilon) + 1) - 1) > _SLACK:
+            raise Misuse(f"no mechanism has the law {law}: two caps must hold all reports")
+        return symmetric(law.epsilon)
+    if isinstance(law, Channel) and len(law.matrix[0]) == 2:
+        rows = [(row[0], row[1]) for row in law.matrix]
+        fewest, most = min(rows, key=_ones), max(rows, key=_ones)
+        return TwoReports(epsilon=law.epsilon, fewest=fewest, most=most)
+    return blanket(law)
+
+
+def _ones(row: tuple[float, float]) -> float:
+    return row[1]
+
+
+def blanket(law: Law) -> Pair | Atoms | DecoyPair:  # noqa: PLR0911 - one per kind of law
+    """Return the distribution of G for the worst pair of inputs of a law."""
     if not isinstance(law, Law):
         raise Misuse(
             f"`law` must be a privacy law, not {law!r}; pass the property `law` of a randomizer"
@@ -384,7 +412,7 @@ def pair(law: Law) -> AnyPair:  # noqa: PLR0911 - one per kind of law
     p = math.exp(law.epsilon)
     match law:
         case OwnCoin():
-            return _silenced(pair(law.law), law.rate)
+            return _silenced(blanket(law.law), law.rate)
         case WithDecoys():
             return _decoyed(law, p)
         case AnyLdp():
@@ -414,7 +442,7 @@ def _decoyed(law: WithDecoys, p: float) -> DecoyPair:
     )
 
 
-def _silenced(pair: AnyPair, rate: float) -> Pair | Atoms:
+def _silenced(pair: Pair | Atoms | DecoyPair, rate: float) -> Pair | Atoms:
     check_share(rate, "the share of people who report")
     if isinstance(pair, DecoyPair):
         raise Misuse(
@@ -455,6 +483,7 @@ def _parts(law: TwoLevel, p: float) -> tuple[float, float]:
     deep = max(0.0, cap - law.apart - kernel)
     deep = 0.0 if deep <= 1e-9 * cap else deep
     flat = blanket - 2 * law.apart - deep - kernel + p * kernel
+    flat = 0.0 if -_ROUNDED <= flat < 0 else flat
     if not (
         law.apart + law.kernel <= law.cap * (1 + 1e-9)
         and blanket >= -_SLACK
@@ -465,7 +494,7 @@ def _parts(law: TwoLevel, p: float) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=64)
-def _product(law: Fieldwise) -> AnyPair:
+def _product(law: Fieldwise) -> Pair | Atoms | DecoyPair:
     """Multiply the fields: values that differ as far as they can in every field are the worst.
 
     If nothing is left for the rest of a field, it is binary response, which is the worst for caps
@@ -481,13 +510,13 @@ def _product(law: Fieldwise) -> AnyPair:
         side, (flat, deep) = field.apart, _parts(field, p)
         if flat < 0:
             if not (field.reached and field.apart == field.cap):
-                return pair(AnyLdp(epsilon=law.epsilon))
+                return blanket(AnyLdp(epsilon=law.epsilon))
             side, flat, deep = 1 / (p + 1), 0.0, 0.0
         parts = [(p, 1.0, side), (1.0, p, side), (1.0, 1.0, flat), (p, p, deep)]
         joint = itertools.product(merged, (part for part in parts if part[2] > 0))
         merged = list(_merged((x * a, y * b, m * c) for (x, y, m), (a, b, c) in joint))
         if len(merged) > ATOMS:
-            return pair(AnyLdp(epsilon=law.epsilon))
+            return blanket(AnyLdp(epsilon=law.epsilon))
     return Atoms(epsilon=law.epsilon, pairs=(tuple(merged),))
 
 

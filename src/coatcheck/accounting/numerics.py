@@ -249,25 +249,6 @@ def _time_value(draws: int, chance: float, at: Array) -> Array:
     return np.where(off > 0, calls, puts)
 
 
-def spread(draws: int, chance: float, *, reach: float, nodes: int) -> Weights:
-    """Put Bin(draws, chance) on about `nodes` nodes: same mean, larger in the convex order.
-
-    The masses are second differences of the expected excess, so a value between two nodes is split
-    as a fair lottery over them; the outermost nodes are the ends of the support. With a chance
-    close to 0 or 1, where rounding loses the differences, it is a lottery over these ends.
-    """
-    if chance < 1e-15 or chance > 1 - 1e-15:
-        return Weights(at=np.array([0.0, draws]), mass=np.array([1 - chance, chance]))
-    inner = _around(draws, chance, reach=reach, nodes=nodes)
-    at = np.unique(np.concatenate([[0.0], inner, [float(draws)]]))
-    value = _time_value(draws, chance, at)
-    value[0] = value[-1] = 0.0
-    slope = np.concatenate([[0.0], np.diff(value) / np.diff(at), [0.0]])
-    # The two excesses differ by a line of slope one, which starts at the node on the mean.
-    mass = np.diff(slope) + (at == draws * chance)
-    return Weights(at=at, mass=np.maximum(mass, 0.0))
-
-
 class Excess(Protocol):
     """The logarithm of a δ over its target at a point; the cheap version is never lower."""
 

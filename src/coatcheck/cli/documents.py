@@ -33,6 +33,7 @@ def terms_document(round_: Round) -> dict[str, Any]:
             group.name: {
                 "mechanism": _mechanism_name(group.randomizer),
                 "minimum": group.minimum,
+                "decoys": group.decoys,
                 "epsilon": group.promise.epsilon,
                 "delta": group.promise.delta,
                 "corrupted": group.promise.corrupted,

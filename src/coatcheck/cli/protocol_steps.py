@@ -119,7 +119,9 @@ def propose_terms(
     opens: Annotated[str, "When uploads begin: `now`, +10m or a Unix time."] = "now",
     closes: Annotated[str, "When uploads end and the round is released."] = "+1h",
     expires: Annotated[str, "When the round ends if its crowd is too small."] = "+2h",
-    open_: Annotated[bool, "--open", "Admit anybody, not only people with tokens."] = False,
+    open_: Annotated[
+        bool, "--open", "Admit anybody at the first shuffler, not only people with tokens."
+    ] = False,
     out: Annotated[Path, "File for the signed terms."] = Path("-"),
 ) -> None:
     """Draft terms from a DRAFT, with their sizes and promises, and sign them as the server."""
@@ -127,11 +129,14 @@ def propose_terms(
 
     keys = read_keys(key)
     start = now()
-    admission = Anybody() if open_ else Tokens()
+    first = Anybody() if open_ else Tokens()
     unsigned = read_draft(read_object(draft)).terms(
         suite=suite_named(keys.suite),
         server=keys.public.party,
-        shufflers=[read_public(path).shuffler(admission) for path in shuffler],
+        shufflers=[
+            read_public(path).shuffler(Tokens() if hop else first)
+            for hop, path in enumerate(shuffler)
+        ],
         board=read_public(board).notary,
         times=(_time(opens, start), _time(closes, start), _time(expires, start)),
     )

@@ -83,7 +83,12 @@ def take_part(
         ) as session:
             invitation = await session.invitation(group=person.group, limit=limit)
             promise = invitation.guarantee
-            hint(f"terms checked: a crowd of at least {promise.crowd}, ε = {promise.epsilon:.3g}")
+            decoys = invitation.group_terms.decoys
+            each = f" with {decoys} decoy{'s' * (decoys > 1)} each" if decoys else ""
+            hint(
+                f"terms checked: a crowd of at least {promise.crowd}{each}, ε ="
+                f" {promise.epsilon:.3g}"
+            )
             hint_caveat(promise)
             if settle:
                 settle_terms(invitation.round)  # before anything is spent

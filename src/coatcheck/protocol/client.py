@@ -22,8 +22,8 @@ from msgspec import UNSET
 
 from coatcheck import entropy as sources
 from coatcheck import tasks
-from coatcheck.accounting.amplification import Guarantee, amplify
-from coatcheck.accounting.guarantee import Disclosure
+from coatcheck.accounting.guarantee import Disclosure, Guarantee
+from coatcheck.accounting.reference_bound import ROUNDING, examined
 from coatcheck.entropy import Entropy
 from coatcheck.errors import UNTRUSTED_DATA_ERRORS, Malformed, Missing, Misuse, Refused
 from coatcheck.protocol.agreement import SignedTerms, Trust, TrustedTerms, accept
@@ -68,9 +68,8 @@ __all__ = [
     "write",
 ]
 
-_SLACK = 1e-9  # how far a computed ε may lie above the promise: rounding of the last digits
 _MOST_NUMBERS = 1024  # of a report: to compute the law of a wider one takes minutes
-_amplify = lru_cache(maxsize=64)(amplify)  # many clients on one machine compute the same promise
+_examined = lru_cache(maxsize=64)(examined)  # many clients on one machine compute the same promise
 
 
 class Budget(Protocol):
@@ -222,19 +221,21 @@ def examine(
     randomizer = _mechanism(own_group, simulated=simulated)
     _check_exposure(round_, number)
     try:
-        guarantee = _amplify(
+        guarantee = _examined(
             randomizer.law,
+            promise=promise.epsilon,
             crowd=own_group.minimum,
             delta=round_.crowd_delta(number),
             corrupted=promise.corrupted,
             exposed=promise.exposed,
+            decoys=own_group.decoys,
         )
     except UNTRUSTED_DATA_ERRORS as error:
         raise Refused(
             f"the mechanism of the terms gives no guarantee: {error}; do not join"
         ) from None
     guarantee = guarantee.with_traps(round_.terms.trap_delta, delta=promise.delta)
-    if guarantee.epsilon > promise.epsilon * (1 + _SLACK):
+    if guarantee.epsilon > promise.epsilon * (1 + ROUNDING):
         raise Refused(
             f"the terms promise ε = {promise.epsilon:g}, but a crowd of {own_group.minimum} gives"
             f" only ε = {guarantee.epsilon:.4g}: do not join"
@@ -314,8 +315,13 @@ def _check_exposure(round_: Round, number: int) -> None:
         task = tasks.from_params({**work.params, "name": work.name})
         if coins:
             tasks.check_coin_allowed(task, sizes=sizes)
-        each = [round_.items_each(group) for group in range(len(groups))]
-        exposed = tasks.exposure(task, sizes=sizes, corrupted=corrupted, each=each)[number]
+        exposed = tasks.exposure(
+            task,
+            sizes=sizes,
+            corrupted=corrupted,
+            shufflers=len(round_.terms.shufflers),
+            decoys=[group.decoys for group in groups],
+        )[number]
     except UNTRUSTED_DATA_ERRORS as error:
         raise Refused(
             f"the client cannot compute whom the answers expose: {error}; do not join"
@@ -323,7 +329,7 @@ def _check_exposure(round_: Round, number: int) -> None:
     stated = groups[number].promise.exposed
     if exposed > stated:
         raise Refused(
-            f"answers can expose {exposed} members of {groups[number].name!r}, but the terms state"
+            f"answers can expose {exposed} reports of {groups[number].name!r}, but the terms state"
             f" {stated}: their promise does not hold; do not join"
         )
 
@@ -363,7 +369,7 @@ def wrap(reports: Sequence[bytes], round_: Round, *, group: int, entropy: Entrop
         seal_layers(trap, round_, group=group, upload_id=upload_id, last=hop)
         for hop, trap in zip(later, traps, strict=True)
     ]
-    body = b"".join(_shuffled(items, entropy))
+    body = b"".join(entropy.shuffled(items))
     registrations = tuple(
         Registration(
             hop, group, round_.digest, commitment(trap, digest=round_.digest, group=group, hop=hop)
@@ -384,14 +390,6 @@ def seal_layers(
         bound = binding(Purpose.LAYER, digest=digest, group=group, hop=hop, upload=upload)
         text = seal(text, to=to, bound=bound)
     return text
-
-
-def _shuffled(items: Sequence[bytes], entropy: Entropy) -> list[bytes]:
-    """Return items in a uniformly random order."""
-    rest, shuffled = list(items), []
-    while len(rest) > 1:
-        shuffled.append(rest.pop(entropy.integer(len(rest))))
-    return shuffled + rest
 
 
 # -- collecting

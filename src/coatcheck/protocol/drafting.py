@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from coatcheck import tasks
-from coatcheck.accounting.amplification import amplify
+from coatcheck.accounting.reference_bound import promised
 from coatcheck.errors import Misuse
 from coatcheck.protocol.settling.nearness import MOST_CELLS, reply_size
 from coatcheck.protocol.settling.rules import word_size
@@ -82,7 +82,8 @@ def draft_groups(
     """Compute the terms of each group.
 
     *Guarantee:* the promise is what the minimum crowd gives, less the corrupted and the people whom
-    answers to the corrupted expose. Its δ includes the chance that traps count wrongly.
+    answers to the corrupted expose, and every client confirms it (S20.13). Its δ includes the
+    chance that traps count wrongly.
     """
     if len(plans) != len(task.groups):
         raise Misuse(
@@ -106,17 +107,19 @@ def draft_groups(
         task,
         sizes=[plan.minimum for plan in plans],
         corrupted=[plan.corrupted for plan in plans],
-        each=[shufflers + plan.decoys for plan in plans],
+        shufflers=shufflers,
+        decoys=[plan.decoys for plan in plans],
     )
     sizes = least_sizes(task, [plan.randomizer for plan in plans], suite=suite)
     groups = []
     for plan, (payload, answer), exposure in zip(plans, sizes, exposed, strict=True):
-        guarantee = amplify(
+        guarantee = promised(
             plan.randomizer.law,
             crowd=plan.minimum,
             delta=delta_less(plan.delta, trap_delta),
             corrupted=plan.corrupted,
             exposed=exposure,
+            decoys=plan.decoys,
         )
         groups.append(
             GroupTerms(

@@ -161,7 +161,7 @@ class Promise(Struct, frozen=True, forbid_unknown_fields=True):
         epsilon: the central ε at the group's minimum crowd.
         delta: the central δ.
         corrupted: members of the group that may help the server.
-        exposed: members whose anonymity the answers may cost.
+        exposed: reports whose anonymity the answers may cost: of members, or their decoys.
     """
 
     epsilon: Positive
@@ -375,22 +375,36 @@ def _check(round_: Round) -> None:
         raise Malformed("`params` of the task must not have a `name`: the task has a field for it")
     if not terms.opens < terms.closes <= terms.expires:
         raise Malformed("the times of a round must be in order: `opens` < `closes` <= `expires`")
-    least = min(group.promise.delta for group in terms.groups)
-    if not (0 < terms.trap_delta < least if len(terms.shufflers) > 1 else not terms.trap_delta):
-        raise Malformed(
-            "`trap_delta` must be 0 with one shuffler, and with several above 0 and below the"
-            f" `delta` of every promise; got {terms.trap_delta:g}"
-        )
+    _check_cascade(terms)
     for group in terms.groups:
         if group.decoys and group.note_size:
             raise Malformed(
                 f"group {group.name!r} has `decoys`, so its `note_size` must be 0, not"
                 f" {group.note_size}: a note would show which reports are decoys"
             )
-        if group.promise.corrupted + group.promise.exposed >= group.minimum:
+        # An exposed report is a member's; with decoys, as many as a member has cost one member.
+        exposed = -(-group.promise.exposed // max(1, group.decoys))
+        if group.promise.corrupted + exposed >= group.minimum:
             raise Malformed(
                 f"`corrupted` + `exposed` of group {group.name!r} must be below its `minimum`,"
                 f" {group.minimum}: nobody would be left to hide among"
+            )
+
+
+def _check_cascade(terms: Terms) -> None:
+    """Refuse traps that count wrongly too often, and shufflers whose traps count made-up people."""
+    least = min(group.promise.delta for group in terms.groups)
+    if not (0 < terms.trap_delta < least if len(terms.shufflers) > 1 else not terms.trap_delta):
+        raise Malformed(
+            "`trap_delta` must be 0 with one shuffler, and with several above 0 and below the"
+            f" `delta` of every promise; got {terms.trap_delta:g}"
+        )
+    for party in terms.shufflers[1:]:
+        # Made-up people could register there, and its traps would count them (S6.13).
+        if isinstance(party.admission, Anybody):
+            raise Malformed(
+                f"shuffler {party.name!r} counts people by their traps, so it must not admit"
+                " anybody: give it admission by `tokens` or `privacy-pass`"
             )
 
 

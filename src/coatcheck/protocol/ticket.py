@@ -185,7 +185,7 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def decoy_tickets(self) -> tuple["Ticket", ...]:
         """Return each decoy as a ticket of its own, to open its answer and to write its letters.
 
-        Such a ticket has no upload. It is not stored itself: `with_decoy` puts its letters back.
+        Such a ticket has no upload. It is not stored itself: `with_letters` puts its letters back.
         """
         return tuple(
             Ticket(
@@ -202,12 +202,17 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             for number, letters in enumerate(self.decoys, start=1)
         )
 
-    def with_decoy(self, number: int, changed: "Ticket") -> "Ticket":
-        """Return this ticket with the letters of a decoy, numbered from 0, as they are now."""
-        letters = Correspondence(
-            written=changed.written, seen=changed.seen, settling=changed.settling
-        )
-        return replace(self, decoys=(*self.decoys[:number], letters, *self.decoys[number + 1 :]))
+    def with_letters(self, changed: "Ticket", *, decoy: int | None = None) -> "Ticket":
+        """Return this ticket with the letters of another version of it, or of one of its decoys.
+
+        `decoy` is the place of the decoy in `decoy_tickets`; None stands for the report.
+        """
+        written, seen, settling = changed.written, changed.seen, changed.settling
+        if decoy is None:
+            return replace(self, written=written, seen=seen, settling=settling)
+        decoys = list(self.decoys)
+        decoys[decoy] = Correspondence(written=written, seen=seen, settling=settling)
+        return replace(self, decoys=tuple(decoys))
 
     def __repr__(self) -> str:
         return f"Ticket(round={self.round!r}, address={self.keys.address.hex()})"

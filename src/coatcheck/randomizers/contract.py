@@ -434,6 +434,7 @@ def counted_law(epsilon: float, *, cap: int, whole: int) -> TwoLevel:
         cap=float_above(cap * each),
         apart=float_above(min(cap, whole - cap) * each),
         reached=cap == 1,
+        binary=(cap, whole) == (1, 2),
     )
 
 

@@ -5,6 +5,8 @@ ports, waits until they are ready, and stops them. They also stop when the proce
 stops. The same settings would work on separate machines.
 """
 
+import hashlib
+import itertools
 import json
 import os
 import signal
@@ -38,6 +40,10 @@ def make_keys(path: Path, *, name: str, suite: str = "x25519") -> None:
     stem = str(path).removesuffix(".key")
     write_bytes(Path(f"{stem}.key"), document(keys), secret=True)
     write_bytes(Path(f"{stem}.public"), document(keys.public))
+
+
+_TOKENS: Final = 1_000
+"""How many people can pass the later shufflers of a cascade."""
 
 
 class Cluster:
@@ -76,12 +82,15 @@ class Cluster:
         self._stores = dict(stores or {})
         self._addresses: dict[str, str] = {}
         self._stopped = threading.Event()
+        self._people = itertools.count()
         self._extra = {"tick": 0.1, "lease": 2.0, **(extra or {})}
         self._role_extra = dict(role_extra or {})
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "server.key").exists():
             for name in self._signers:
                 make_keys(folder / name, name=name, suite=suite)
+            for name in self.shufflers[1:]:
+                self._make_tokens(name)
             write_bytes(folder / "admin.token", system().token(16).hex().encode(), secret=True)
         for name in self.names:
             write_bytes(folder / f"{name}.toml", self._settings(name).encode(), replace=True)
@@ -116,9 +125,11 @@ class Cluster:
             "keys": [f"{key}.key" for key in self._keys(name)],
             "trusted": [f"{key}.public" for key in others],
         }
-        if name in self.shufflers:
+        if name == self.shufflers[0]:
             # Everybody on this machine may take part.
             values |= {"admission": "open"}
+        elif name in self.shufflers:
+            values |= {"admission": "tokens", "tokens": f"{name}.hashes"}
         if name == "server":
             shufflers = [f"@{shuffler}.address" for shuffler in self.shufflers]
             values |= {"shufflers": shufflers, "board": "@board.address"}
@@ -151,6 +162,18 @@ class Cluster:
     def _verifying_keys(self, name: str) -> list[bytes]:
         listed = [read_public(self.folder / f"{key}.public") for key in self._keys(name)]
         return [bytes.fromhex(public.verifying) for public in listed]
+
+    def _make_tokens(self, name: str) -> None:
+        tokens = [system().token(16).hex() for _ in range(_TOKENS)]
+        hashes = [hashlib.sha256(token.encode()).hexdigest() for token in tokens]
+        write_bytes(self.folder / f"{name}.tokens", "\n".join(tokens).encode(), secret=True)
+        write_bytes(self.folder / f"{name}.hashes", "\n".join(sorted(hashes)).encode())
+
+    def take_tokens(self) -> str:
+        """Return the tokens of one more person, for all shufflers but the first, which is open."""
+        number = next(self._people)
+        listed = [(self.folder / f"{name}.tokens").read_text() for name in self.shufflers[1:]]
+        return ",".join(["", *(tokens.split()[number] for tokens in listed)])
 
     @property
     def token(self) -> str:

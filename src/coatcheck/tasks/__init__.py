@@ -117,25 +117,34 @@ def from_params(params: dict[str, object]) -> Task:
 
 
 def exposure(
-    task: Task, *, sizes: Sequence[int], corrupted: Sequence[int], each: Sequence[int] = ()
+    task: Task,
+    *,
+    sizes: Sequence[int],
+    corrupted: Sequence[int],
+    shufflers: int = 1,
+    decoys: Sequence[int] = (),
 ) -> tuple[int, ...]:
-    """Return an upper bound on the honest people of each group that corrupted people expose.
+    """Return an upper bound on the reports of each group that answers to the corrupted expose.
 
-    With |C_g| corrupted people in group g, at most sum_g |C_g| * exposed[g][h] people of group h
-    leave the crowd (paper, post-computation communication). `each` is the number of reports that
-    one corrupted person of each group can upload, by default 1: as many as an upload has items,
-    because a report may stand in the place of a trap. *Assumes*, as in the paper, that which people
-    are corrupted does not depend on the reports (docs/explanation/exposure.md).
+    With |C_g| corrupted people in group g, who get r_g answers each, at most
+    sum_g |C_g| * r_g * exposed[g][h] reports of group h leave the crowd (paper, post-computation
+    communication): people, or with decoys reports of either sort. r_g is the number of items of an
+    upload, `shufflers` plus the group's `decoys`, because a report may stand in the place of each.
+    *Assumes*, as in the paper, that which people are corrupted does not depend on the reports
+    (docs/explanation/exposure.md).
     """
-    exposed, reports = task.exposed(sizes), each or (1,) * len(sizes)
+    extra = decoys or (0,) * len(sizes)
+    reports = [size * (1 + more) for size, more in zip(sizes, extra, strict=True)]
+    exposed = task.exposed(reports)
     if [len(row) for row in exposed] != [len(sizes)] * len(sizes):
         raise Misuse(
             f"task {task.name} states the exposure of {len(exposed)} groups; there are {len(sizes)}"
         )
+    answers = [count * (shufflers + more) for count, more in zip(corrupted, extra, strict=True)]
     return tuple(
         min(
-            sizes[h] - corrupted[h],
-            sum(reports[g] * count * exposed[g][h] for g, count in enumerate(corrupted)),
+            (sizes[h] - corrupted[h]) * (1 + extra[h]),
+            sum(count * exposed[g][h] for g, count in enumerate(answers)),
         )
         for h in range(len(sizes))
     )

@@ -51,6 +51,20 @@ const kinds = {
   binding({ input: { purpose, digest, group, hop, upload } }) {
     return { info: c.hex(c.binding(purpose.toLowerCase(), { digest: c.unhex(digest), group, hop, upload: c.unhex(upload) })) };
   },
+  law({ input }) {
+    const law = c.randomizerOf(input.params).law();
+    return { epsilon: law.epsilon, kinds: c.kindsOf(law) };
+  },
+  crowd({ input: { params, decoys, crowd, epsilon } }) {
+    return { delta: c.deltaAbove({ ...c.randomizerOf(params).law(), decoys }, crowd, epsilon) };
+  },
+  promise({ input: { params, decoys, promise, minimum, delta, trap_delta, ...crowd } }) {
+    c.examined({ ...c.randomizerOf(params).law(), decoys }, { ...crowd, epsilon: promise }, { crowd: minimum, delta: delta - trap_delta });
+    return {};
+  },
+  exposure({ input: { task, params, minimum, corrupted, decoys, shufflers } }) {
+    return { exposed: c.exposure({ name: task, params }, { minimum, corrupted, decoys, shufflers }) };
+  },
   mechanism: ({ input }) => {
     const r = c.randomizerOf(input.params);
     return { heads: String(r.heads), low: r.low, high: r.high, near: input.points.map((point) => r.center(point)) };

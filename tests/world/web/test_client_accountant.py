@@ -14,11 +14,12 @@ from coatcheck.accounting.laws import (
     OwnCoin,
     Pair,
     TwoLevel,
+    blanket,
     bounded,
     grid,
     minkowski,
-    pair,
 )
+from coatcheck.accounting.reference_bound import promised
 from support.crowds import any_promise, sixty_digits
 from world.web.browser import ask
 
@@ -31,13 +32,11 @@ def spelled(law: Law) -> dict[str, Any]:
         case Fieldwise():
             return {"epsilon": law.epsilon, "fields": [spelled(field) for field in law.laws]}
         case TwoLevel():
-            few = law.reached and law.apart == law.cap
             return {
                 "epsilon": law.epsilon,
                 "cap": law.cap,
                 "apart": law.apart,
                 "kernel": law.kernel,
-                "few": few,
             }
     raise ValueError(law)
 
@@ -66,7 +65,7 @@ def test_no_bound_is_below_sixty_digits() -> None:
     ]
     asks = [{"law": spelled(law), "crowd": size, "epsilon": x} for law, size, x in cases]
     for (law, size, epsilon), bound in zip(cases, ask("deltas", asks=asks), strict=True):
-        distributions = pair(law)
+        distributions = blanket(law)
         assert isinstance(distributions, Pair)
         truth = sixty_digits(distributions, size, epsilon)
         assert bound >= truth, (law, size, epsilon)
@@ -84,8 +83,8 @@ def test_no_promise_of_the_browser_is_refuted() -> None:
         _, low, high = replayed(*laws, size=crowd, epsilon=epsilon, decide=delta, both=False)
         assert low <= delta, (law, crowd)
         confirmed += high <= delta
-        # `examine` grants the same: two sides add up in other orders.
-        assert epsilon <= amplify(law, crowd=crowd, delta=delta).epsilon * (1 + 1e-4) + 1e-9
+        # Whatever the library drafts, the browser accepts: its own search stops this close.
+        assert epsilon <= promised(law, crowd=crowd, delta=delta).epsilon * (1 + 1e-6) + 1e-12
     assert confirmed > 0.8 * len(promises) > 20
 
 

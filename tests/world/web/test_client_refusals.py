@@ -79,6 +79,18 @@ def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused() -> None:
         look(signed, roles.trusted)
 
 
+@pytest.mark.parametrize("hop", [0, 1])
+def test_a_later_shuffler_that_admits_anybody_is_refused(hop: int) -> None:
+    """Its traps would count made-up people; at the first shuffler it is a choice."""
+    small = SmallRound(shufflers=2)
+    plain = json.loads(small.round.document)
+    plain["shufflers"][hop]["admission"] = {"kind": "open"}
+    document, roles = json.dumps(plain).encode(), small.roles
+    signed = signed_blindly(document, server=roles.server, shufflers=roles.shufflers)
+    with pytest.raises(Refusal, match="admits anybody" if hop else "the round costs"):
+        look(signed, roles.trusted)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -14,7 +14,7 @@ PEOPLE = 1 + SPARE
 BEGIN = r"""
 import { readFileSync } from "node:fs";
 import { BoardView, RelayClient, Session, hex, memoryStore } from "@coatcheck/client";
-const [url, relay, groups, people] = process.argv.slice(2);
+const [url, relay, groups, people, ...tokens] = process.argv.slice(2);
 const trusted = JSON.parse(readFileSync("trusted.json", "utf8"));
 const budgets = { limit: { epsilon: 9.5, delta: 1e-3 }, budget: { epsilon: 64, delta: 1e-2 } };
 const sentenceOf = async (work) => {
@@ -28,7 +28,7 @@ const sentenceOf = async (work) => {
 WHOLE = r"""
 async function takePart(group) {
   const session = new Session(url, { trusted, relay, store: memoryStore() });
-  const address = await session.join([0.25, 0.5], { group, ...budgets });
+  const address = await session.join([0.25, 0.5], { group, token: tokens.pop(), ...budgets });
   return { session, address, group };
 }
 
@@ -103,7 +103,8 @@ def test_node_collects_one_entry_after_a_cascade(local: Cluster, tmp_path: Path)
     """Everybody registers, reports and is matched; an entry gives the same answer as the board."""
     (tmp_path / "trusted.json").write_text(json.dumps(local.trusted.plain()))
     url = local.open_round(draft("entries", minimum=1), closes=1, expires=3600)
-    words = (url, local.url("relay"), ",".join(GROUPS), str(PEOPLE))
+    tokens = [local.take_tokens() for _ in range(len(GROUPS) * PEOPLE)]
+    words = (url, local.url("relay"), ",".join(GROUPS), str(PEOPLE), *tokens)
     result = node_json(installed(tmp_path), BEGIN + WHOLE, *words)
     assert result["sizes"] == [PEOPLE, PEOPLE]
     assert result["same"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from coatcheck.durable_files import write_bytes
+from coatcheck.entropy import system
 from coatcheck.errors import Equivocation, Missing, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import AgreedTerms, Trust
 from coatcheck.protocol.log.merkle import HASH_SIZE, check_inclusion
@@ -34,7 +35,7 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.wire.bulletins import LETTER_LEAF, Checkpoint, Heading
 from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.services.documents import Entry, Logged
-from coatcheck.services.person.relay_client import RelayedClient
+from coatcheck.services.person.relay_client import RelayedClient, wait_random, window_of
 from coatcheck.services.person.store import folder_lock
 from coatcheck.services.web.client import BULK, Absent, HttpClient, patiently
 
@@ -55,6 +56,7 @@ class BoardView:
             the checkpoint that does not continue it as `.forked`. Several rounds of a person may
             share the path: a stored checkpoint is only replaced by a larger one.
         relayed: whether requests go through a relay.
+        window: the seconds within which the times of requests are drawn; 0 without a relay.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class BoardView:
         self._trusted = trusted
         self.round = round_
         self.relayed = isinstance(peers, RelayedClient)
+        self.window = window_of(round_, peers)
         self._stored = Path(f"{path}.checkpoint")
         self._forked = Path(f"{path}.forked")
         self._peers = peers
@@ -262,33 +265,42 @@ MOST: Final = 2_000
 
 
 @dataclass(frozen=True)
-class OwnEntry:
-    """One entry, and the heading of its bulletin."""
+class OwnEntries:
+    """The entry of a person's report and those of the decoys, and the heading of their bulletin.
+
+    Attributes:
+        decoys: for each decoy its entry; None if the board says that it has none.
+    """
 
     heading: VerifiedHeading
     entry: VerifiedEntry
+    decoys: tuple[VerifiedEntry | None, ...] = ()
 
 
 class Retrieval(Protocol):
     """A way to fetch and verify the board's answer for a ticket.
 
     The whole bulletin shows nobody which entry is wanted. One entry with its proof is small, but
-    the board sees which one it is, so it goes through a relay. Raises `Absent` while the round has
-    no outcome.
+    the board sees which one it is, so it goes through a relay; a person with decoys fetches those
+    of all their addresses. Raises `Absent` while the round has no outcome.
     """
 
-    async def __call__(self, view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntry:
+    async def __call__(self, view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntries:
         """Fetch and verify."""
 
 
-async def whole_board(view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntry:
+async def whole_board(view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntries:
     """Fetch the whole bulletin."""
     del ticket
     return await view.bulletin()
 
 
-async def one_entry(view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntry:
-    """Fetch one entry with its proof, through a relay; for a refused round the empty bulletin."""
+async def one_entry(view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntries:
+    """Fetch one entry with its proof, through a relay; for a refused round the empty bulletin.
+
+    With decoys, fetch the entries of all addresses in random order, and each at a random time of
+    its own, so that the board can tell neither the report's nor which belong together (S12.52).
+    """
     if not view.relayed:
         raise Misuse(
             "a direct request for your entry would show the board which one is yours; give a relay,"
@@ -296,16 +308,38 @@ async def one_entry(view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEn
         )
     if not any((await view.heading()).sizes):
         return await view.bulletin()
-    try:
-        return OwnEntry(*await view.entry(ticket.group, ticket.keys.address))
-    except Absent:
+    shown = await _entries(view, ticket.group, ticket.addresses)
+    first, *others = (shown[address] for address in ticket.addresses)
+    if first is None:
         raise Missing(
             f"the board says that your address {ticket.keys.address.hex()} is not on the bulletin;"
             " check this on the whole board with `--retrieval whole`"
-        ) from None
+        )
+    heading, entry = first
+    return OwnEntries(heading, entry, tuple(None if one is None else one[1] for one in others))
 
 
-async def by_size(view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntry:
+async def _entries(
+    view: BoardView, group: int, addresses: Sequence[bytes]
+) -> dict[bytes, tuple[VerifiedHeading, VerifiedEntry] | None]:
+    """Fetch the entries of addresses; None for one that is not on the bulletin.
+
+    The caller has waited for a random time already, which serves if there is one address.
+    """
+    shown: dict[bytes, tuple[VerifiedHeading, VerifiedEntry] | None] = {}
+
+    async def fetch(address: bytes) -> None:
+        await wait_random(view.window if len(addresses) > 1 else 0)
+        try:
+            shown[address] = await view.entry(group, address)
+        except Absent:
+            shown[address] = None
+
+    await asyncio.gather(*map(fetch, system().shuffled(addresses)))
+    return shown
+
+
+async def by_size(view: BoardView, ticket: Ticket) -> VerifiedBulletin | OwnEntries:
     """Fetch one entry if there is a relay and the bulletin is large, else the whole bulletin."""
     large = view.relayed and sum((await view.heading()).sizes) > MOST
     return await (one_entry if large else whole_board)(view, ticket)

@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from coatcheck.durable_files import write_bytes
+from coatcheck.entropy import system
 from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse, Refused, Unavailable
 from coatcheck.protocol import client, privacy_pass
 from coatcheck.protocol.agreement import Trust, TrustedTerms, accept
@@ -74,6 +75,8 @@ class Session:
         boards: a folder for the boards' last checkpoints, shared by all rounds of a person; by
             default they are stored beside the ticket. The gateways' key lists are beside the same.
         ca: a file of certificates to trust instead of the system's.
+        decoy_answers: the answers to the person's decoys once they are collected, to write the
+            letters of their addresses; None for a decoy that is not on the board.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class Session:
         self._terms: TrustedTerms | None = None
         self._maybe_sent = False  # whether the report may have reached the first shuffler
         self._collected: tuple[Answer, Heading] | None = None
+        self.decoy_answers: tuple[Answer | None, ...] = ()
         self._letters_read = 0
 
     async def __aenter__(self) -> Self:
@@ -278,9 +282,15 @@ class Session:
         shown = await self._until(lambda: retrieval(view, ticket), patience)
         if isinstance(shown, VerifiedBulletin):
             answer, heading = client.collect(ticket, shown, ledger=ledger), shown.heading
+            self.decoy_answers = client.decoy_answers(ticket, shown)
         else:
             client.record_outcome(ticket, shown.heading, ledger=ledger)
             answer, heading = client.open_entry(ticket, shown.entry), shown.heading.heading
+            decoys = zip(ticket.decoy_tickets(), shown.decoys, strict=True)
+            self.decoy_answers = tuple(
+                None if entry is None else client.open_entry(decoy, entry)
+                for decoy, entry in decoys
+            )
         self._collected = answer, heading
         return answer
 
@@ -314,14 +324,15 @@ class Session:
         await self._load_terms()
         with self._file.lock():  # stored before it is sent, so that no counter is used twice
             posting, ticket = client.write(self.ticket, body, to=to, round_=self.round)
-            self.keep(ticket)
+            self._file.update(ticket)
         await wait_random(self.window)
         place = await self.post([to + posting], patience=patience)
         await self.check_posted([(place, posting)], patience=patience)
 
-    def keep(self, ticket: Ticket) -> None:
-        """Store the ticket after letters were written or read."""
-        self._file.update(ticket)
+    def keep(self, ticket: Ticket, *, decoy: int | None = None) -> None:
+        """Store the letters of the report's address, or of a decoy's, into the ticket."""
+        with self._file.lock():
+            self._file.update(self.ticket.with_letters(ticket, decoy=decoy))
 
     async def post(self, stamped: Sequence[bytes], *, patience: float = 60.0) -> int:
         """Post letters, each after its recipient's contact; return the place of the first one.
@@ -344,12 +355,19 @@ class Session:
         await self._load_terms()
         await wait_random(self.window)
         await self._view().follow()
-        addresses = [self.ticket.keys.address]
-        await self.letter_source.update(addresses)
-        fresh = self.letter_source.to(addresses, since=self._letters_read)
+        own, *decoys = self.ticket.addresses
+        # For decoys too, or the board would see which address is read (S12.53).
+        sources = [(self.letter_source, own), *zip(self._decoy_sources, decoys, strict=True)]
+
+        async def update(source: LetterSource, address: bytes) -> None:
+            await wait_random(self.window if len(sources) > 1 else 0)
+            await source.update([address])
+
+        await asyncio.gather(*(update(*pair) for pair in system().shuffled(sources)))
+        fresh = self.letter_source.to([own], since=self._letters_read)
         with self._file.lock():
             inbox = client.read(self.ticket, fresh, self.round)
-            self.keep(inbox.ticket)
+            self._file.update(inbox.ticket)
         self._letters_read = self.letter_source.read
         return inbox
 
@@ -359,10 +377,19 @@ class Session:
 
         Several sessions may share one.
         """
-        if isinstance(self._peers, RelayedClient):
-            size = posting_size(self.round)
-            return OwnLetters(self._round_at_board, size=size, peers=self._peers)
-        return self.all_letters()
+        return self._own_letters() or self.all_letters()
+
+    @cached_property
+    def _decoy_sources(self) -> Sequence[LetterSource]:
+        """A source of letters for each decoy; without a relay they share that of the report."""
+        return [self._own_letters() or self.letter_source for _ in self.ticket.decoys]
+
+    def _own_letters(self) -> OwnLetters | None:
+        """Return a source of the letters to given addresses; None without a relay."""
+        if not isinstance(self._peers, RelayedClient):
+            return None
+        size = posting_size(self.round)
+        return OwnLetters(self._round_at_board, size=size, peers=self._peers)
 
     def all_letters(self) -> RoundLetters:
         """Return a source of all letters of the round."""

@@ -131,7 +131,7 @@ class ShufflerService(ShufflerRounds):
             upload = replace(upload, token=token)
         verdict, receipt = await self.commits.add((role, upload, raw))
         if not receipt:
-            if verdict is Verdict.CLOSED and live.holds:
+            if verdict is Verdict.CLOSED and live.holds and not live.hop:
                 # It is being released, and opens again if its crowd was too small.
                 raise Problem("releasing", "the round is being released; retry with the same bytes")
             raise _REJECTED[verdict]
