@@ -52,7 +52,7 @@ test world lint docs slow study-quick: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev  ## unit and service tests: Python is all they need
 	$(PYTEST) -n $(TESTERS) -m 'not world and not slow' $(NOT_HERE)
 
-world: $(VENV)/.dev  ## tests with PostgreSQL, Chromium, Node, Ray and S3; without one, its tests are skipped
+world: $(VENV)/.dev  ## tests with PostgreSQL, Chromium, Node, Ray, S3 and Spin; without one, its tests are skipped
 	$(PYTEST) -n $(TESTERS) -m 'world and not slow' --ignore=tests/project --ignore=tests/manual
 	$(PYTEST) -n $(JOBS) bench/tests
 

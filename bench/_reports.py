@@ -24,12 +24,13 @@ _AHEAD: Final = 4
 
 
 def uploads(signed: SignedTerms, count: int, *, stand_in: bool) -> Iterator[list[Upload]]:
-    """Yield uploads of a number of people, in chunks of one group each.
+    """Yield uploads that hold a number of reports, decoys among them, in chunks of one group each.
 
     A few chunks are under way at once, so that memory does not grow with the crowd.
     """
-    groups = len(verify_signatures(signed).terms.groups)
-    each = count // groups
+    round_ = verify_signatures(signed)
+    groups = len(round_.terms.groups)
+    each = count // groups // round_.reports_each(0)
     todo = ((at, group) for at in range(0, each, CHUNK) for group in range(groups))
     with pool() as workers:
 
@@ -48,23 +49,25 @@ def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[U
     of, server = round_.terms.groups[group], round_.terms.server
     randomizer = from_params(of.randomizer)
     form = PayloadFormat.between(randomizer.low, randomizer.high)
-    places = np.random.default_rng().random((count, 2))
-    reports = randomizer.randomize(places, system()).tolist()
+    items = round_.items_each(group)  # at a single shuffler all are reports
+    places = np.random.default_rng().random((count * items, 2))
+    reports = iter(randomizer.randomize(places, system()).tolist())
     # One key to receive with for all: to draw one is the person's work, and no role's.
     public = KeyPairs(CLASSICAL, system().token(32)).opening.public_raw
     to_server = SealingKey(CLASSICAL, bytes.fromhex(server.sealing))
     to_shuffler = SealingKey(CLASSICAL, bytes.fromhex(round_.terms.shufflers[0].sealing))
     inner = binding(Purpose.REPORT, digest=round_.digest, group=group)
     uploads = []
-    for report in reports:
-        name = system().token(16)
-        contact = public + system().token(31) + b"\1"
-        text = bytes((1, group)) + contact + form.encode(report) + bytes(of.note_size)
-        if stand_in:
-            body = text + bytes(2 * OVERHEAD)
-        else:
-            layer = binding(Purpose.LAYER, digest=round_.digest, group=group, upload=name)
-            body = seal(seal(text, to=to_server, bound=inner), to=to_shuffler, bound=layer)
+    for _ in range(count):
+        name, body = system().token(16), b""
+        layer = binding(Purpose.LAYER, digest=round_.digest, group=group, upload=name)
+        for report in islice(reports, items):
+            contact = public + system().token(31) + b"\1"
+            text = bytes((1, group)) + contact + form.encode(report) + bytes(of.note_size)
+            if stand_in:
+                body += text + bytes(2 * OVERHEAD)
+            else:
+                body += seal(seal(text, to=to_server, bound=inner), to=to_shuffler, bound=layer)
         uploads.append(Upload(group, round_.digest, name, body))
     return uploads
 

@@ -1,6 +1,6 @@
 """A rehearsal of large rounds: the cost of each stage per report, and the needs of 1e8 per hour.
 
-`python -m bench scale --reports N [N ...] [--stand-in] [--runner pool|ray] [--json]`
+`python -m bench scale --reports N [N ...] [--decoys M] [--stand-in] [--runner pool|ray] [--json]`
 
 Processes seal reports in bulk and write them into the shuffler's store; after the close the real
 services do everything. `--stand-in` leaves the curves out: bytes of the same size stand in for
@@ -98,6 +98,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench scale", description=__doc__)
     parser.add_argument("--reports", type=int, nargs="+", default=[4_000])
+    parser.add_argument("--decoys", type=int, default=0, help="reports of each beside the own one")
     parser.add_argument("--stand-in", action="store_true")
     parser.add_argument("--runner", choices=["pool", "ray"], default="pool")
     parser.add_argument("--json", action="store_true")
@@ -121,7 +122,8 @@ def rehearse(folder: Path, reports: int, args: argparse.Namespace) -> list[Row]:
     before = {} if args.stand_in else limits()
     with _runner_settings(folder, args.runner) as runner, Staged(folder, extra=runner) as local:
         # Its minimum is the crowd, so that it closes when everybody is in.
-        url = local.open_round(_plan(reports // 2), closes=1, expires=86_000)
+        people = reports // 2 // (1 + args.decoys)
+        url = local.open_round(_plan(people, args.decoys), closes=1, expires=86_000)
         rows = [_store(local, url, reports, args)]
         rows += _wait(local, url, reports)
         noted = [json.loads(line) for line in notes.read_text(encoding="ascii").splitlines()]
@@ -145,14 +147,15 @@ def _runner_settings(folder: Path, runner: str) -> Iterator[dict[str, Any]]:
         yield {**large, "ray": nodes.settings()}
 
 
-def _plan(minimum: int) -> dict[str, Any]:
+def _plan(minimum: int, decoys: int = 0) -> dict[str, Any]:
     square = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
     mechanism = {"name": "minkowski", "domain": square, "epsilon": 2.0, "radius": 0.5}
     # In a crowd of millions a δ of 1e-3 would leave no ε to promise.
     delta = min(1e-3, 0.5 / minimum)
     # Raw: `project` would put 42 % of all people on the border, and 7 % into a corner.
     group = {"randomizer": mechanism, "decode": "raw", "minimum": minimum, "delta": delta}
-    radius = math.sqrt(_OTHERS * _AREA / math.pi / max(1, minimum))
+    group["decoys"] = decoys
+    radius = math.sqrt(_OTHERS * _AREA / math.pi / max(1, minimum * (1 + decoys)))
     return {
         "round": "rehearsal",
         "task": {"name": "maximum-matching", "radius": radius},

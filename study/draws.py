@@ -72,8 +72,8 @@ def draw_groups(
 def _belief(values: Floats, design: Design, seed: int, prior: Prior | None) -> Belief:
     """Return the server's belief about the values behind the same reports."""
     reports = design.randomizer.randomize(values, seeded(seed))
-    kinds, weights, places = batch_belief(design.randomizer, reports, prior=prior)
-    return Belief(kinds, weights, SQUARE.from_unit(places))
+    of = batch_belief(design.randomizer, reports, prior=prior)
+    return Belief(of.kinds, of.weights, SQUARE.from_unit(of.places))
 
 
 def error(values: Floats, estimates: Floats) -> float:

@@ -232,9 +232,7 @@ def _attacked(first: Floats, second: Floats, epsilon: float) -> float:
 
 
 def draws(mechanism: Randomizer) -> None:
-    """Bulk and single draws follow the masses (chi-square test, false alarms 1e-6)."""
-    from scipy.stats import chi2  # noqa: PLC0415 - slow to import
-
+    """Bulk and single draws follow the masses."""
     table = Table(mechanism)
     index = {report: k for k, report in enumerate(table.reports)}
     for point, row in list(zip(table.points, table.masses, strict=True))[:: len(table.points) // 2]:
@@ -242,13 +240,37 @@ def draws(mechanism: Randomizer) -> None:
         entropy = seeded(4)
         single = [mechanism.respond_one(point, entropy) for _ in range(_DRAWS // 10)]
         for drawn in (bulk, single):
-            counts = np.bincount([index[tuple(y)] for y in drawn], minlength=len(index))
-            mean = np.array(row, dtype=np.float64) * len(drawn)
-            must(not counts[mean == 0].any(), f"a report of mass 0 was drawn from {point}")
-            possible = mean > 0
-            terms: Floats = (counts[possible] - mean[possible]) ** 2 / mean[possible]
-            limit = chi2.isf(1e-6, max(1, int(possible.sum()) - 1))
-            must(terms.sum() <= limit, f"draws from {point} do not follow their masses")
+            _must_follow(drawn, row, index, f"from {point}")
+
+
+def decoys(mechanism: Randomizer) -> None:
+    """Decoys, if it has them, are uniform over all possible reports."""
+    if not mechanism.takes_decoys:
+        return
+    table, entropy = Table(mechanism), seeded(5)
+    index = {report: k for k, report in enumerate(table.reports)}
+    possible = [mass > 0 for mass in table.masses[0]]
+    shares = [Fraction(is_possible, sum(possible)) for is_possible in possible]
+    drawn = [mechanism.decoy(entropy) for _ in range(_DRAWS)]
+    _must_follow(drawn, shares, index, "as decoys")
+
+
+def _must_follow(
+    drawn: Sequence[Sequence[int]],
+    shares: Sequence[Fraction],
+    index: dict[tuple[int, ...], int],
+    how: str,
+) -> None:
+    """Compare drawn reports with their probabilities (chi-square test, false alarms 1e-6)."""
+    from scipy.stats import chi2  # noqa: PLC0415 - slow to import
+
+    counts = np.bincount([index[tuple(y)] for y in drawn], minlength=len(index))
+    mean = np.array(shares, dtype=np.float64) * len(drawn)
+    must(not counts[mean == 0].any(), f"a report of mass 0 was drawn {how}")
+    possible = mean > 0
+    terms: Floats = (counts[possible] - mean[possible]) ** 2 / mean[possible]
+    limit = chi2.isf(1e-6, max(1, int(possible.sum()) - 1))
+    must(terms.sum() <= limit, f"draws {how} do not follow their masses")
 
 
 EVERYWHERE: Final[tuple[Callable[[Randomizer], None], ...]] = (
@@ -258,7 +280,7 @@ EVERYWHERE: Final[tuple[Callable[[Randomizer], None], ...]] = (
     estimates,
     errors,
 )
-COUNTED: Final[tuple[Callable[[Randomizer], None], ...]] = (masses, laws, draws)
+COUNTED: Final[tuple[Callable[[Randomizer], None], ...]] = (masses, laws, draws, decoys)
 
 
 # -- running them

@@ -155,6 +155,9 @@ def test_coins_and_certificates_are_refused() -> None:
         amplify(OwnCoin(law=law, rate=0.5), crowd=100, delta=1e-6)
     with pytest.raises(Misuse, match="twice"):
         amplify(law, crowd=100, delta=1e-6, decoys=1)
+    for method in ("generic", "clones-2021", "closed-form"):
+        with pytest.raises(Misuse, match="by method 'mechanism' alone"):
+            amplify(law, crowd=500, exposed=400, delta=1e-6, method=method)
     with pytest.raises(Misuse, match="at least 1 per person"):
         replace(law, each=0)
 

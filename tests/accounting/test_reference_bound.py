@@ -37,7 +37,7 @@ def test_the_reference_lies_just_above_the_truth(law: Law, size: int) -> None:
         assert low <= upper_by_integral(atoms, size=size, epsilon=epsilon) <= high * (1 + close)
 
 
-@pytest.mark.parametrize("law", [*LAWS, RARE], ids=repr)
+@pytest.mark.parametrize("law", [*LAWS, RARE, grid(1.0, cells=2)], ids=repr)
 def test_every_client_confirms_what_is_drafted(law: Law) -> None:
     """A promise is at least what the library proves, and the common sum confirms it."""
     for crowd, delta in ((2, 1e-3), (19, 3.9e-6), (1000, 1e-6), (10**6, 1e-9)):

@@ -246,6 +246,8 @@ def deals(stage: Stage) -> list[list[int]]:
 
 RIDE, RELAYED = Stage(people=FOUR, task=RIDES), Stage(people=FOUR, task=RIDES, relayed=True)
 MEET = Stage(people=THREE, task=NEAR, minimum=2)
+DECOYS = Stage(people=PAIR, task=NEAR, decoys=1)
+"""The own reports are swapped; each person's decoy stays that person's."""
 
 
 def written(stage: Stage, *after: str) -> list[list[Step]]:
@@ -320,6 +322,26 @@ SCENES = {
             Case("the-server-and-all-shufflers", {"server", "shuffler 0"}, Learns.OWNERS),
             Case("the-server-and-all-other-people", {"server", "ben"}, Learns.OWNERS),
         ],
+    ),
+    "decoys": Scene(
+        DECOYS,
+        [whole(DECOYS)],
+        [
+            Case("the-server", {"server"}),
+            Case("the-server-and-the-board", {"server", "board", "network"}),
+        ],
+    ),
+    "decoys, an honest server": Scene(
+        replace(DECOYS, honest=1),
+        [whole(DECOYS)],
+        [
+            Case("one-shuffler", {"shuffler 0", "network", "board"}, Learns.NOTHING),
+        ],
+    ),
+    "decoys without an honest shuffler": Scene(
+        DECOYS,
+        [whole(DECOYS)],
+        [Case("the-server-and-all-shufflers", {"server", "shuffler 0"}, Learns.OWNERS)],
     ),
     "no honest shuffler of two": Scene(
         CASCADES[0],
@@ -519,6 +541,13 @@ def test_a_repeated_item_that_is_mixed_is_found(monkeypatch: pytest.MonkeyPatch)
     for module in (shuffler_file, views):
         monkeypatch.setattr(module, "content_id", numbered)
     assert finds(COUNTED, steps, others(COUNTED))
+
+
+def test_a_decoy_under_the_key_of_the_report_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If decoys and report have one address, the server sees which of them are one person's."""
+    assert not finds(DECOYS, whole(DECOYS), LINKERS)
+    monkeypatch.setattr(IdealSeals, "decoy_seed", lambda _, seed, *__: seed)
+    assert finds(DECOYS, whole(DECOYS), LINKERS)
 
 
 ALL = {"network", "board", "server", "shuffler 0", "shuffler 1"}

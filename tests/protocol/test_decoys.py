@@ -2,18 +2,16 @@
 
 import dataclasses
 from collections import Counter
-from fractions import Fraction
 from itertools import pairwise
 
 import msgspec
-import numpy as np
 import pytest
 from scipy.stats import chi2, chisquare
 
-from coatcheck import tasks
+from coatcheck import tasks, testing
 from coatcheck.accounting.amplification import amplify
 from coatcheck.domains import Ball, Box, Categories, Product
-from coatcheck.entropy import seeded, system
+from coatcheck.entropy import Entropy, system
 from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import countersign, propose
@@ -79,23 +77,26 @@ def contact_of(report: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_decoys_are_uniform_over_all_possible_reports(name: str) -> None:
-    """Every report that some value can give comes equally often, and no other ever does.
+    """Every report that some value can give comes equally often, and no other ever does."""
+    assert SMALL[name].takes_decoys
+    assert testing.wrong(testing.decoys, SMALL[name]) == ""
 
-    Fixed seed; a uniform sampler fails with a chance of 1e-6 per mechanism.
-    """
-    randomizer, draws = SMALL[name], seeded(7)
-    counts = Counter(randomizer.decoy(draws) for _ in range(20_000))
-    domain = randomizer.domain
-    origin = (0,) * domain.dimension
-    spans = [
-        range(int(a), int(b) + 1) for a, b in zip(randomizer.low, randomizer.high, strict=True)
-    ]
-    grid = np.stack(np.meshgrid(*spans, indexing="ij"), axis=-1).reshape(-1, len(spans))
-    possible = {
-        tuple(report) for report in grid.tolist() if randomizer.mass(report, origin) > Fraction(0)
-    }
-    assert set(counts) == possible
-    assert chisquare(list(counts.values())).pvalue > 1e-6
+
+def test_decoys_that_are_not_uniform_are_noticed() -> None:
+    """The test above fails for a mechanism that draws one cell less often, or one too many."""
+
+    class Uneven(GridResponse):
+        def decoy(self, entropy: Entropy) -> tuple[int, ...]:
+            return min(super().decoy(entropy), (2, 0) if entropy.coin(1 << 61) else (2, 1))
+
+    class Beyond(GridResponse):
+        def decoy(self, entropy: Entropy) -> tuple[int, ...]:
+            first, second = super().decoy(entropy)
+            return (max(first, 1), second)
+
+    for kind in (Uneven, Beyond):
+        uneven = kind(domain=COARSE, epsilon=2.0, cells=(3, 2))
+        assert "as decoys do not follow" in testing.wrong(testing.decoys, uneven)
 
 
 def test_other_mechanisms_have_no_decoys() -> None:

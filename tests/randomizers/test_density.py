@@ -13,6 +13,7 @@ from coatcheck.errors import Misuse
 from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import (
     BoundedResponse,
+    CodebookResponse,
     Decode,
     FieldwiseResponse,
     GridResponse,
@@ -25,6 +26,7 @@ from coatcheck.randomizers.density import (
     LEARNED,
     Cells,
     DenseChannel,
+    batch_belief,
     binned,
     cells_for,
     channel_of,
@@ -178,7 +180,7 @@ def test_forward_and_backward_are_the_matrix(name: str) -> None:
     channel = channel_of(made, cells_for(made))
     assert channel is not None
     size = math.prod(len(near) for near in channel.near)
-    whole = DenseChannel(channel.likely(np.arange(size)))
+    whole = DenseChannel(channel.likely(np.arange(size)), np.ones(size))
     draw = np.random.default_rng(1)
     weights, even = draw.random(size), draw.random(whole.rows.shape[1])
     density = np.asarray(even / np.sum(even), dtype=np.float64)
@@ -279,3 +281,36 @@ def test_a_grid_of_a_few_large_cells_is_read_plainly() -> None:
     assert "cells" in decode_batch(randomizer, reports).words
     assert (randomizer.estimate(reports, "learned") == randomizer.estimate(reports, "median")).all()
     assert decode_batch(randomizer, reports, prior=Prior.from_points(values)).places is not None
+
+
+@pytest.mark.parametrize("decoys", [1, 3])
+@pytest.mark.parametrize("kind", ["grid", "codebook"])
+def test_decoys_are_read_as_what_they_are(kind: str, decoys: int) -> None:
+    """The density is that of people, and the chance of a report is what Bayes says."""
+    rng, square = np.random.default_rng(3), Box((-1.0, -1.0), (1.0, 1.0))
+    middles = (np.arange(5) + 0.5) / 5 * 2 - 1
+    points = np.stack(np.meshgrid(middles, middles, indexing="ij"), axis=-1).reshape(-1, 2)
+    made: GridResponse | CodebookResponse = GridResponse(domain=square, epsilon=4.0, cells=(5, 5))
+    if kind == "codebook":
+        snapped = tuple(map(tuple, square.snap(points).tolist()))
+        made = CodebookResponse(domain=square, epsilon=4.0, points=snapped)
+    people = np.clip(rng.normal([0.5, -0.5], 0.25, size=(6_000, 2)), -1, 1)
+    own = made.randomize(people, seeded(1))
+    names = rng.integers(0, 5, size=(len(own) * decoys, own.shape[1]))
+    if kind == "codebook":
+        names = rng.integers(0, 25, size=(len(own) * decoys, 1))
+    messages = np.concatenate([own, names])
+    with_decoys = decode_batch(made, messages, decoys=decoys)
+    without = decode_batch(made, own)
+    assert with_decoys.learned
+    ends = with_decoys.cells.places
+    for axis in range(2):
+        means = [float(batch.density @ ends[:, axis]) for batch in (with_decoys, without)]
+        assert means[0] == pytest.approx(means[1], abs=0.06)
+    of = batch_belief(made, messages, decoys=decoys)
+    is_own = np.arange(len(messages)) < len(own)
+    for kind_of in np.unique(of.kinds):
+        mine = of.kinds == kind_of
+        share, spread = is_own[mine].mean(), 4 * 0.5 / math.sqrt(mine.sum())
+        assert abs(of.real[kind_of] - share) < spread + 0.03
+    assert (of.real[of.kinds]).mean() == pytest.approx(1 / (decoys + 1), abs=0.02)

@@ -262,7 +262,8 @@ def test_one_cell_costs_nothing() -> None:
     assert two.total_variation == two.mixing == pytest.approx(math.tanh(1.0))
     blanket = Fraction(TOSSES - two.heads, 2 * TOSSES)
     cap = float_above(blanket)
-    assert two.law == TwoLevel(epsilon=two.epsilon_spent, cap=cap, apart=cap, reached=True)
+    law = TwoLevel(epsilon=two.epsilon_spent, cap=cap, apart=cap, reached=True, binary=True)
+    assert two.law == law
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,46 @@ def test_a_slow_tick_takes_no_round_back(tmp_path: Path, monkeypatch: pytest.Mon
 
             monkeypatch.setattr(service.store, "unfinished", slow)
             await service.refresh()
-            assert len(looks) == 2
+            assert len(looks) == 3
+            assert live.stored.phase is ShufflerPhase.CLOSED
+
+    asyncio.run(whole())
+
+
+def test_a_tick_that_read_earlier_takes_no_round_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tick that began first may read last: the other one then has the older state.
+
+    `tests/models/refresh.pml` finds this order.
+    """
+
+    async def whole() -> None:
+        async with clockwork(tmp_path) as works:
+            await works.open()
+            service, fence = works.rounds["shuffler-1"], works.rounds["shuffler-1"].leadership.fence
+            live, look = service.rounds[works.digest], service.store.unfinished
+            has_read, has_ended, calls = threading.Event(), threading.Event(), list[None]()
+
+            def slow(known: Any) -> Any:
+                calls.append(None)
+                if len(calls) == 1:
+                    has_read.wait()
+                    return look(known)
+                found = look(known)
+                if not has_read.is_set():
+                    service.store.move(works.digest, "close", fence=fence)
+                    has_read.set()
+                    has_ended.wait()
+                return found
+
+            async def first() -> None:
+                await service.refresh()
+                has_ended.set()
+
+            monkeypatch.setattr(service.store, "unfinished", slow)
+            await asyncio.gather(first(), service.refresh())
+            assert len(calls) == 3
             assert live.stored.phase is ShufflerPhase.CLOSED
 
     asyncio.run(whole())

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,3 +74,16 @@ def test_workers_end_with_their_service(tmp_path: Path) -> None:
         worker = int(process.stdout.readline())
         process.kill()
     until(lambda: not Path(f"/proc/{worker}").exists())
+
+
+def test_a_killed_service_leaves_no_alarming_line() -> None:
+    """Python's tracker removes the semaphores of killed processes; it reports no leak of them."""
+    code = (
+        "import os, signal; from coatcheck.services.worker_pools import WorkerPool;"
+        " pool = WorkerPool(1); print(pool.submit(os.getppid).result() == os.getpid(), flush=True);"
+        " os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run(  # noqa: S603 - our own code; it ends when the tracker has, too
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "True\n", "")

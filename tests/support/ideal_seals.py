@@ -16,7 +16,7 @@ import pytest
 from cryptography.exceptions import InvalidTag
 
 from coatcheck.entropy import Entropy
-from coatcheck.protocol import envelope, shuffler
+from coatcheck.protocol import client, envelope, shuffler, ticket
 from coatcheck.protocol.keys import SEED_SIZE
 from coatcheck.protocol.terms import CLASSICAL
 
@@ -88,12 +88,21 @@ class IdealSeals:
             its layer belongs to a report, the layer itself and those around it to a person.
         last: the hop of the server.
         owner: the person who joins, and the name of their report.
+        decoys: the seed of each decoy, by the seed of the report beside it and its number.
     """
 
-    def __init__(self, *, cut: int, last: int, table: dict[bytes, Sealed] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        cut: int,
+        last: int,
+        table: dict[bytes, Sealed] | None = None,
+        decoys: dict[tuple[bytes, int], bytes] | None = None,
+    ) -> None:
         self.cut, self.last = cut, last
         self.owner = ("", "")
         self.table = {} if table is None else table
+        self.decoys = {} if decoys is None else decoys
         self._counts: Counter[object] = Counter()
 
     def encrypt(self, text: bytes, key: Any, bound: bytes) -> bytes:
@@ -118,13 +127,20 @@ class IdealSeals:
         label, place = bound[_LABEL:].split(b"\0", 1)
         person, report = self.owner
         if label == b"report":
-            return label, report if self.last > self.cut else person
+            # The own report first, then the decoys, which stay with the person.
+            number = self._counts[label, person] = self._counts[label, person] + 1
+            return label, number, report if self.last > self.cut and number == 1 else person
         of = (label, person, place[2]) if label == b"layer" else (label, key)
         self._counts[of] += 1
-        # `wrap` seals the report first, then the traps.
+        # `wrap` seals the report first, then the decoys and traps.
         if label == b"layer" and place[2] > self.cut and self._counts[of] == 1:
             return label, report, place[2]
         return *of, self._counts[of]
+
+    def decoy_seed(self, seed: bytes, number: int) -> bytes:
+        """Return the seed of a decoy's keys: a coin of the person, as a secret PRF's value is."""
+        self.decoys.setdefault((seed, number), coin(("decoy", self.owner[0], number), 32))
+        return self.decoys[seed, number]
 
     def opened(self, seen: Iterable[bytes], keys: Collection[bytes]) -> frozenset[object]:
         """Return what the owners of keys can open of what they see, layer by layer."""
@@ -139,9 +155,11 @@ class IdealSeals:
 
 @contextmanager
 def ideal(seals: IdealSeals) -> Iterator[None]:
-    """Have everything that is sealed go through a table, and receipts draw named coins."""
+    """Have all seals and the seeds of decoys go through tables, and receipts draw named coins."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(envelope._HPKE, CLASSICAL, seals)
+        for module in (client, ticket):
+            patch.setattr(module, "decoy_seed", seals.decoy_seed)
         receipts = Named("receipts")
         patch.setattr(shuffler, "system", lambda: receipts)
         yield

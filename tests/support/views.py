@@ -48,7 +48,6 @@ from support.rounds import check
 CELLS = 3
 LINE = GridResponse(domain=Box(lo=(0.0,), hi=(1.0,)), epsilon=2.0, cells=(CELLS,), decode="raw")
 PLACES = {"ada": 0.1, "ben": 0.9, "cem": 0.5, "cyd": 0.2, "dee": 0.8}
-DELTA = 0.5
 READER = "reader"
 Step = tuple[str, ...]
 View = tuple[tuple[object, ...], frozenset[object]]
@@ -61,6 +60,14 @@ class Report(NamedTuple):
     seed: str
 
 
+class Joined(NamedTuple):
+    """People's tickets, the seals that they made, and the seeds of their decoys."""
+
+    tickets: dict[str, Ticket]
+    table: dict[bytes, Sealed]
+    decoys: dict[tuple[bytes, int], bytes]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stage:
     """Terms and keys, and which hop is honest.
@@ -69,6 +76,7 @@ class Stage:
         people: the group of each person.
         honest: the hop of the honest shuffler; of the server, if it is the number of shufflers.
         traps: the `trap_delta` of a cascade.
+        decoys: how many each person hands in.
         relayed: whether people reach the roles through a relay.
         values: the true value of each person. A report may show any cell, whoever hands it in.
     """
@@ -79,10 +87,11 @@ class Stage:
     minimum: int = 2
     honest: int = 0
     traps: float = 0.3
+    decoys: int = 0
     relayed: bool = False
     values: Mapping[str, float] = field(default_factory=lambda: PLACES)
     roles: RoleKeys = field(init=False)
-    _joined: dict[object, tuple[dict[str, Ticket], dict[bytes, Sealed]]] = field(
+    _joined: dict[object, "Joined"] = field(
         init=False, default_factory=dict, repr=False, compare=False
     )
 
@@ -91,10 +100,21 @@ class Stage:
         roles = RoleKeys.draw(suite=suite, shufflers=self.hops, entropy=Named("roles"))
         object.__setattr__(self, "roles", roles)
 
+    @property
+    def delta(self) -> float:
+        """The δ of the promise: little more than what traps need, so that ε is above 0."""
+        return self.traps + 0.01 if self.hops > 1 else 0.01
+
     @cached_property
     def _signed(self) -> Any:
         groups = [
-            GroupPlan(name=name, randomizer=LINE, minimum=self.minimum, delta=DELTA)
+            GroupPlan(
+                name=name,
+                randomizer=LINE,
+                minimum=self.minimum,
+                delta=self.delta,
+                decoys=self.decoys,
+            )
             for name in self.task.groups
         ]
         traps = self.traps if self.hops > 1 else None
@@ -114,25 +134,23 @@ class Stage:
                 self._signed,
                 group=group,
                 trusted=self.roles.trusted,
-                limit=Limit(epsilon=10.0, delta=DELTA),
+                limit=Limit(epsilon=10.0, delta=self.delta),
                 now=OPENS,
                 simulated=True,
             )
             for group in self.task.groups
         ]
 
-    def tickets(
-        self, reports: Mapping[str, Report]
-    ) -> tuple[dict[str, Ticket], dict[bytes, Sealed]]:
+    def joined(self, reports: Mapping[str, Report]) -> "Joined":
         """Let people join with reports; return their tickets, and what they sealed."""
         held = tuple(sorted(reports.items()))
         if held not in self._joined:
             seals = IdealSeals(cut=self.honest, last=self.hops)
             with ideal(seals):
                 tickets = {person: self._join(person, report, seals) for person, report in held}
-            self._joined[held] = tickets, seals.table
-        tickets, table = self._joined[held]
-        return dict(tickets), dict(table)
+            self._joined[held] = Joined(tickets, seals.table, seals.decoys)
+        tickets, table, decoys = self._joined[held]
+        return Joined(dict(tickets), dict(table), dict(decoys))
 
     def _join(self, person: str, report: Report, seals: IdealSeals) -> Ticket:
         seals.owner = (person, report.seed)
@@ -232,8 +250,8 @@ class Play:
 
     def __init__(self, stage: Stage, reports: Mapping[str, Report], secret: bytes) -> None:
         self.stage, self.reports = stage, reports
-        self.tickets, table = stage.tickets(reports)
-        self.seals = IdealSeals(cut=stage.honest, last=stage.hops, table=table)
+        self.tickets, table, decoys = stage.joined(reports)
+        self.seals = IdealSeals(cut=stage.honest, last=stage.hops, table=table, decoys=decoys)
         self.events: list[tuple[frozenset[str], object]] = []
         round_, roles = stage.round, stage.roles
         self.shufflers = [

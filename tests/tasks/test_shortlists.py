@@ -132,3 +132,16 @@ def test_more_candidates_than_people_are_refused() -> None:
         LeastCostMatching(candidates=0)
     with pytest.raises(Misuse, match="leave `capacity` at 1"):
         LeastCostMatching(candidates=2, capacity=(1, 3))
+
+
+@pytest.mark.parametrize("cells", [2, 3, 5])
+def test_lists_between_equal_places_are_found(cells: int) -> None:
+    """Both sides report cells of one grid, so that most pairs cost nothing: the search ends."""
+    rng = np.random.default_rng(cells)
+    rows, columns = (
+        rng.integers(0, cells, size=(count, 2)).astype(np.float64) for count in (300, 1500)
+    )
+    first, second = candidates(rows, columns, count=8)
+    assert (first >= 0).all()
+    assert (rows[:, None] == columns[first]).all(axis=2).mean() > 0.7
+    assert second.shape == first.shape

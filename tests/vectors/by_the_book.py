@@ -274,7 +274,74 @@ def keeps(params: dict[str, Any], *, promise: float, crowd: Crowd, delta: float)
     most = promise * (1 + 1e-9)
     if crowd.decoys:
         return delta_with_decoys(params, crowd.size, crowd.decoys, most) <= delta
+    if params["name"] in {"grid", "codebook"} and _cap_of(params)[2:4] == (1, 2):
+        return delta_of_two(_cap_of(params).epsilon, crowd.size, most) <= delta
     return delta_of(law_of(params), crowd.size, most) <= delta
+
+
+def delta_of_two(local: float, n: int, epsilon: float) -> float:
+    """D of two reports, by the blocks of S20.28."""
+    if epsilon >= local:
+        return 0.0
+    others = n - 1
+    if others < 128:
+        starts = list(range(others + 1))
+    else:
+        even = {i * (others + 1) // 49 for i in range(50)}
+        far = {math.floor((others + 1) ** (i / 49)) for i in range(50)}
+        starts = sorted(k for k in {0} | even | far if k <= others)
+    ends = [*starts[1:], others + 1]
+    blocks = {(k, end - k - 1) for k, end in zip(starts, ends, strict=True)}
+    value = {(k, w): _of_split(local, others - w, k, epsilon) for k, w in blocks}
+    while len(value) < 300:
+        reached = max(delta for (_, w), delta in value.items() if w == 0)
+        wide = [block for block in value if block[1] and value[block] > reached * (1 + 1e-6)]
+        if not wide:
+            break
+        for k, w in wide:
+            del value[k, w]
+            h = (w + 1) // 2
+            for block in ((k, h - 1), (k + h, w - h)):
+                value[block] = _of_split(local, others - block[1], block[0], epsilon)
+    return max(value.values())
+
+
+def _of_split(local: float, others: int, k: int, epsilon: float) -> float:
+    """S20.29."""
+    p = math.exp(local)
+    q = p / (p + 1)
+    a = math.exp(epsilon) * math.expm1(local - epsilon) / (p + 1) * (1 + 64 * UNIT)
+    more = math.expm1(epsilon) * (1 - 64 * UNIT) / a  # ρ - 1
+    rho = 1 + more
+    chances = (1 - q) / (1 + q * more), q / (1 + (1 - q) * more)
+    people = others - k, k
+    mean = sum(count * one for count, one in zip(people, chances, strict=True))
+    variance = sum(count * one * (1 - one) for count, one in zip(people, chances, strict=True))
+    h = math.ceil(15 + math.sqrt(225 + 90 * variance)) + 4
+    lost = 1 - 1 / rho
+    power = people[0] * math.log1p(-(1 - q) * lost) + people[1] * math.log1p(-q * lost)
+    rest = lost * math.exp(-h * math.log1p(more))
+    best = 0.0
+    for m in range(math.floor(mean), math.floor(mean) + 3):
+        total = math.exp(-(h + 1) * math.log1p(more))  # j = 0
+        for j in range(1, h + 1):
+            t = 2 * math.pi * j / (2 * h + 1)
+            if variance * (1 - math.cos(t)) > 45:
+                break
+            logs = sum(
+                count * cmath.log(1 - one + one * cmath.exp(1j * t))
+                for count, one in zip(people, chances, strict=True)
+            )
+            side = 1 - cmath.exp(1j * t) + rest * cmath.exp(1j * (h + 1) * t)
+            below = rho - cmath.exp(1j * t)
+            doubt = 64 * UNIT * (1 + (mean + m + h) * t - logs.real)
+            doubt *= math.exp(logs.real) * (abs(1 - cmath.exp(1j * t)) + rest) / abs(below)
+            total += 2 * ((cmath.exp(logs - 1j * m * t) * side / below).real + doubt)
+        exponent = power + (m + 1) * math.log1p(more)
+        rounding = 2e-11 + 64 * UNIT * (abs(exponent) + m * math.log1p(more))
+        bound = total / (2 * h + 1) + 6 * math.exp(-45) / rho
+        best = max(best, a * math.exp(exponent) * bound * (1 + rounding))
+    return best
 
 
 def delta_with_decoys(params: dict[str, Any], n: int, each: int, epsilon: float) -> float:

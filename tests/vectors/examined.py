@@ -123,6 +123,8 @@ def _crowds() -> Iterator[Case]:
     narrow = BoundedResponse(domain=_BOX, epsilon=8.5, radius=0.6875)
     listed: list[tuple[str, Randomizer, int, float]] = [
         ("two people", _GRID, 2, 1.0),
+        ("five people, binary response", _BINARY, 5, 0.25),
+        ("five hundred people, binary response", _BINARY, 532, 0.125),
         ("a hundred people", _GRID, 100, 0.75),
         ("a thousand people", _DISJOINT, 1000, 0.25),
         ("caps that overlap", _OVERLAPPING, 532, 1.0),
@@ -169,6 +171,7 @@ def _promises() -> Iterator[Case]:
         "a coin": (CoinResponse(part=_GRID, rate=0.2), crowd),
         "fields": (_PLACE_AND_LABEL, crowd | {"minimum": 20_000}),
         "nobody is left to hide among: the local ε": (_GRID, alone),
+        "binary response": (_BINARY, crowd),
         "decoys": (_FINE_GRID, crowd | {"minimum": 532, "delta": 1e-5, "decoys": 2}),
         "decoys, and reports that answers give away": (
             *(_FINE_GRID, crowd | {"decoys": 1, "corrupted": 10, "exposed": 200}),

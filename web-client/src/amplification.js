@@ -5,6 +5,7 @@
 // This file turns a law into its kinds of reports, each with R(x0)/m, R(x1)/m and m, as SPEC section 20 says;
 // `hockey-stick.js` bounds the sum.
 
+import { deltaOfTwo } from "./binary-response.js";
 import { Refused } from "./errors.js";
 import { meanExcess } from "./hockey-stick.js";
 
@@ -70,6 +71,7 @@ function kindsOfBounds({ rate = 1, ...law }) {
 /** Return functions that bound the delta of n people at a central epsilon; each one bounds the law. */
 function bounds(law, n) {
   if (law.decoys) return [deltaWithDecoys(law, n)];
+  if (law.binary && law.rate === undefined) return [(epsilon) => deltaOfTwo(law.epsilon, n, epsilon)];
   return kindsOfBounds(law).map((kinds) => (epsilon, enough) => delta(kinds, n, epsilon, enough));
 }
 

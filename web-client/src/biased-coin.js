@@ -64,5 +64,5 @@ export function countedLaw(heads, cap, whole, stated) {
   const epsilon = spent(heads, [BigInt(cap), BigInt(whole)], stated);
   if (!epsilon) return { epsilon: 0, cap: 1, apart: 0, kernel: 1 };
   const unit = ratio([TOSSES - heads, TOSSES * BigInt(whole)]);
-  return { epsilon, cap: cap * unit, apart: Math.min(cap, whole - cap) * unit, kernel: 0, exact: cap === 1 };
+  return { epsilon, cap: cap * unit, apart: Math.min(cap, whole - cap) * unit, kernel: 0, exact: cap === 1, binary: cap === 1 && whole === 2 };
 }

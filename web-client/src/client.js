@@ -101,9 +101,8 @@ async function wrap(texts, round, group, entropy) {
     items.push(await layered(trap, round, { group, id, last: hop }));
     registrations.push(messages.encodeRegistration(round, { hop, group, trap }));
   }
-  const order = [];
-  while (items.length) order.push(items.splice(Number(entropy.integer(BigInt(items.length))), 1)[0]);
-  return { upload: messages.encodeUpload(round, { group, id, body: concat(...order) }), registrations };
+  const body = concat(...entropy.shuffled(items));
+  return { upload: messages.encodeUpload(round, { group, id, body }), registrations };
 }
 
 /** Seal bytes to each shuffler from the one at `last` down to the first. */

@@ -34,6 +34,14 @@ export class Entropy {
     }
   }
 
+  /** Return items in a uniformly random order. @template T @param {T[]} items @returns {T[]} */
+  shuffled(items) {
+    const rest = [...items];
+    const order = [];
+    while (rest.length) order.push(...rest.splice(Number(this.integer(BigInt(rest.length))), 1));
+    return order;
+  }
+
   /** Return true with probability exactly heads / 2^64. */
   coin(heads) {
     return this.bits(64) < heads;

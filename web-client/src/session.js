@@ -6,8 +6,11 @@
 import { headersFor } from "./admission.js";
 import { BoardView } from "./board-view.js";
 import { settleByLetter } from "./candidates.js";
-import { addReceipt, addRegistrationReceipt, addressOfTicket, collect, examine, join, openEntry, outcomeOf } from "./client.js";
+import {
+  addReceipt, addRegistrationReceipt, addressOfTicket, collect, decoyAnswers, examine, join, openEntry, outcomeOf,
+} from "./client.js";
 import { hex, parse, text, utf8 } from "./encoding.js";
+import { Entropy } from "./entropy.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
 import { DirectClient, retry } from "./http-client.js";
 import { recordOutcome, spend, spent, worst } from "./ledger.js";
@@ -15,6 +18,7 @@ import { read, write } from "./letters.js";
 import { readHeading } from "./messages.js";
 import { waitRandomly, pauseRule, RelayClient, windowOf } from "./relay-client.js";
 import { checkLimit, PersonStore } from "./store.js";
+import { decoyTickets } from "./ticket.js";
 import { verifySignatures } from "./agreement.js";
 
 const MOST = 2000; // entries up to which the whole board is fetched, also through a relay
@@ -37,6 +41,8 @@ export class Session {
   #signed = null;
   /** @type {import("./types.js").Answer | null} */
   #answer = null;
+  /** @type {(import("./types.js").Answer | null)[]} */
+  #decoyAnswers = [];
 
   /**
    * @param {string} url the round's address at its first shuffler, `https://HOST/rounds/DIGEST`
@@ -110,7 +116,8 @@ export class Session {
    * Wait for the round's outcome, check that the board shows everybody the same, and open your answer. Records the
    * outcome in the ledger first. Throws `Refused` if the round was not answered, with the signed reason.
    *
-   * Fetches the whole board; through a relay, if the board is large, one entry with its proof.
+   * Fetches the whole board; through a relay, if the board is large, one entry with its proof. With decoys these are
+   * the entries of all your addresses, so that the board cannot tell which is the report's.
    * @param {{ patience?: number, retrieval?: "by-size" | "whole" | "entry" }} [options]
    * @returns {Promise<import("./types.js").Answer>}
    */
@@ -133,6 +140,7 @@ export class Session {
     await retry(() => board.check(raw), patience, slowly);
     await this.#recordOutcome(ticket, raw);
     this.#answer = await collect(ticket, raw, round);
+    this.#decoyAnswers = await decoyAnswers(ticket, raw, round);
     return this.#answer;
   }
 
@@ -161,8 +169,15 @@ export class Session {
     const [round, board, peer] = [await this.round(), await this.#board(), await this.#client()];
     await this.#waitRandomly();
     await retry(() => board.follow(), patience);
-    const recipient = peer instanceof RelayClient ? await this.address() : ""; // a relay hides who asks
-    const inbox = await read(ticket, await retry(() => board.letters(0, recipient), patience), round);
+    const isRelayed = peer instanceof RelayClient; // a relay hides who asks
+    /** @type {Uint8Array[]} */
+    let postings = [];
+    await this.#ofEachAddress(isRelayed ? ticket : { ...ticket, decoys: [] }, async (owner) => {
+      const address = isRelayed ? await addressOfTicket(owner, round) : "";
+      const letters = await retry(() => board.letters(0, address), patience);
+      if (owner.upload.length) postings = letters; // those to decoys are for nobody
+    });
+    const inbox = await read(ticket, postings, round);
     await this.#store.saveTicket(inbox.ticket);
     return inbox.letters.map(({ sender, body }) => ({ contact: sender.raw, address: hex(sender.address), body, text: decodeText(body) }));
   }
@@ -254,14 +269,36 @@ export class Session {
   }
 
   async #collectEntry(ticket, patience, slowly) {
-    const [round, board, address] = [await this.round(), await this.#board(), await this.address()];
-    const entry = await retry(() => board.entry(ticket.group, address), patience, slowly);
+    const [round, board] = [await this.round(), await this.#board()];
+    const [entry, ...decoys] = await this.#ofEachAddress(ticket, async (owner) => {
+      const address = await addressOfTicket(owner, round);
+      return retry(() => board.entry(ticket.group, address), patience, slowly);
+    });
     if (!entry) {
-      throw new Refused(`the board says that it has no entry for your address ${address}: check this with \`retrieval\` "whole", which fetches the whole board`);
+      throw new Refused(`the board says that it has no entry for your address ${await this.address()}: check this with \`retrieval\` "whole", which fetches the whole board`);
     }
     await this.#recordOutcome(ticket, entry.heading);
     this.#answer = await openEntry(ticket, entry, round);
+    const owners = decoyTickets(ticket);
+    this.#decoyAnswers = await Promise.all(decoys.map((shown, n) => (shown ? openEntry(owners[n], shown, round) : null)));
     return this.#answer;
+  }
+
+  /**
+   * Send a request for the report's address and for each decoy's, in random order and at random times; return the
+   * results, the report's first. The caller has waited for a random time already.
+   * @template T @param {import("./types.js").Ticket} ticket @param {(owner: import("./types.js").Ticket) => Promise<T>} request
+   * @returns {Promise<T[]>}
+   */
+  async #ofEachAddress(ticket, request) {
+    const owners = [ticket, ...decoyTickets(ticket)];
+    /** @type {T[]} */
+    const results = Array(owners.length);
+    for (const [number, owner] of new Entropy().shuffled([...owners.entries()])) {
+      if (owners.length > 1) await this.#waitRandomly();
+      results[number] = await request(owner);
+    }
+    return results;
   }
 
   /** Record the outcome in the ledger, from a bulletin or its heading. */

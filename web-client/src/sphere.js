@@ -105,7 +105,7 @@ export function sphere(params, domain) {
       return [turn * size + (entropy.coin(heads) ? near : far)];
     },
     decoy: (entropy) => [Number(entropy.integer(BigInt(size * turns)))],
-    law: () => ({ ...countedLaw(heads, closest, size, params.epsilon), exact: false }),
+    law: () => ({ ...countedLaw(heads, closest, size, params.epsilon), exact: false, binary: false }),
     place: () => null, // one report is a direction; only the mean of many is a place
   };
 }

@@ -114,7 +114,7 @@ def amplify(
         certify: also replay the promise in interval arithmetic, which takes up to a few seconds
             and needs the extra `certify`; see `Guarantee.certificate`.
     """
-    law = _with_decoys(law, decoys)
+    law = _with_decoys(law, decoys, method)
     decoys = law.each if isinstance(law, WithDecoys) else 0
     size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost, decoys=decoys)
     _check(delta=delta, method=method)
@@ -188,7 +188,7 @@ def calibrate(
         exposed=exposed,
         lost=lost,
         method=method,
-        law=_with_decoys(make(local), decoys),
+        law=_with_decoys(make(local), decoys, method),
         amplified=epsilon < local,
     )
 
@@ -215,7 +215,9 @@ def delta_curve(
     )
 
 
-def _with_decoys(law: Law, decoys: int) -> Law:
+def _with_decoys(law: Law, decoys: int, method: str = "mechanism") -> Law:
+    if method != "mechanism" and (decoys or isinstance(law, WithDecoys)):
+        raise Misuse(f"decoys are counted by method 'mechanism' alone, not by {method!r}")
     if not decoys:
         return law
     if isinstance(law, WithDecoys):
@@ -250,8 +252,8 @@ def bounding_laws(law: Law, method: str = "mechanism") -> list[Law]:
     """
     if method == "clones-2021":
         return [_coarser(law, Clones(epsilon=law.epsilon))]
-    if isinstance(law, WithDecoys) and method == "mechanism":
-        return [law]  # the others leave out the decoys
+    if isinstance(law, WithDecoys):
+        return [law]  # a crowd with decoys is counted for this bound alone (Statement 33)
     laws = [law, _coarser(law, AnyLdp(epsilon=law.epsilon))]
     return laws if method == "mechanism" else laws[1:]
 

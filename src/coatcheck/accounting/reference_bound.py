@@ -14,8 +14,9 @@ from typing import Final
 
 from coatcheck.accounting import hockey_stick
 from coatcheck.accounting.amplification import amplify, bounding_laws
+from coatcheck.accounting.binary_response import TwoReports
 from coatcheck.accounting.guarantee import Guarantee
-from coatcheck.accounting.laws import Atoms, DecoyPair, Law, blanket
+from coatcheck.accounting.laws import Atoms, DecoyPair, Law, blanket, pair
 from coatcheck.accounting.numerics import bisect
 from coatcheck.errors import Misuse
 
@@ -36,15 +37,15 @@ def kinds(law: Law) -> tuple[Kinds, ...]:
 
 
 def _bound(law: Law, *, size: int, epsilon: float) -> float:
-    worst = blanket(law)
-    if isinstance(worst, DecoyPair):
-        return hockey_stick.upper_with_decoys(worst, size=size, epsilon=epsilon)
+    worst = pair(law)
+    if isinstance(worst, DecoyPair | TwoReports):
+        return hockey_stick.upper(worst, size=size, epsilon=epsilon)
     atoms = Atoms(epsilon=worst.epsilon, pairs=kinds(law))
     return hockey_stick.upper_by_integral(atoms, size=size, epsilon=epsilon)
 
 
 def reference_delta(law: Law, *, size: int, epsilon: float) -> float:
-    """Bound δ(ε) of `size` people from above by the sum of S20.14: the smaller one of two laws."""
+    """Bound δ(ε) of `size` people from above as S20.13 says: the smaller one of two laws."""
     return min(_bound(bound, size=size, epsilon=epsilon) for bound in bounding_laws(law))
 
 

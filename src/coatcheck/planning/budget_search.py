@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 from coatcheck.accounting.amplification import (
+    USUAL_LOCAL,
     Guarantee,
     amplify,
     anonymous,
@@ -53,8 +54,10 @@ class Promise:
         delta: for all rounds together.
         crowd: the people of a round; with coins, everybody who tosses one.
         corrupted: of these, how many help the server.
-        exposed: of these, how many the answers give away.
+        exposed: of these, how many the answers give away; with decoys, how many messages.
         method: how to account for a single round.
+        decoys: uniform reports that each person sends besides.
+        most_local: the largest local ε beside decoys.
         rounds: how many rounds, fixed in advance.
         rate: the chance with which a person reports in a round.
         sampling: who reports. `coins`: each person tosses a separate coin, and sends silence as a
@@ -71,9 +74,13 @@ class Promise:
     rounds: int = 1
     rate: float = 1.0
     sampling: Sampling = "coins"
+    decoys: int = 0
+    most_local: float = USUAL_LOCAL
 
     def __post_init__(self) -> None:
         check_rounds(self.rounds)
+        if self.decoys and not self.is_single_round:
+            raise Misuse("decoys are planned for a single round in which everybody reports")
         check_share(self.rate, "`rate`")
         if self.sampling not in {"coins", "secret"}:
             raise Misuse(f"`sampling` must be 'coins' or 'secret', not {self.sampling!r}")
@@ -127,6 +134,8 @@ class Promise:
                 sampled=self.sampled_share,
             )
         args = {**self._people(), "delta": self.delta, "method": self.method}
+        if self.decoys:
+            args["most_local"] = self.most_local
         return calibrate(message, epsilon=self.epsilon, **args).local_epsilon
 
     def guarantee_of(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> Guarantee:
@@ -163,7 +172,12 @@ class Promise:
         return min(self.rounds, max(plain, int(limit.whole / stretch) if stretch else self.rounds))
 
     def _people(self, crowd: int | None = None, lost: int = 0) -> dict[str, Any]:
-        hide_nobody = {"corrupted": self.corrupted, "exposed": self.exposed, "lost": lost}
+        hide_nobody = {
+            "corrupted": self.corrupted,
+            "exposed": self.exposed,
+            "lost": lost,
+            "decoys": self.decoys,
+        }
         return {"crowd": crowd or self.crowd, **hide_nobody}
 
     def _hidden(self, crowd: int | None = None, lost: int = 0) -> int:

@@ -4,7 +4,8 @@
    those whom answers to the corrupted expose.
 2. For each promise `budget_search.designs` finds every mechanism at its best: local ε and radius or
    grid together, under the mechanism's own law. For the goal `task`, `tuning.designs_for` ranks
-   them by trial rounds of the task instead.
+   them by trial rounds of the task instead; if people then find out by letter who is near,
+   `settled_rounds.choose_settled` does, and decides about decoys.
 3. The first design becomes a `Recommendation`: what it guarantees at the smallest crowd that the
    shuffler releases and at the expected one, how much people who are lost weaken it, and what the
    next best mechanism would give.
@@ -20,17 +21,18 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from coatcheck.accounting.amplification import Guarantee
+from coatcheck.accounting.amplification import USUAL_LOCAL, Guarantee
 from coatcheck.accounting.guarantee import html_table
 from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse
 from coatcheck.planning.budget_search import Design, Promise, Sampling, designs, priors_by_group
 from coatcheck.planning.many_rounds import RepeatedRounds, repeated_rounds
+from coatcheck.planning.settled_rounds import Tried, choose_settled, has_letters
 from coatcheck.planning.tuning import designs_for
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.randomizers import CoinResponse, FieldwiseResponse, Goal, Prior, Randomizer
@@ -52,6 +54,10 @@ GOALS: Final[dict[Aim, str]] = {
     "task": "loss of a round of the task, tried on a prior",
 }
 
+SERVED: Final = (
+    "served: of the smaller group, who settle with somebody near; or of the near people, up to "
+    "five for everybody, who are found"
+)
 LOSSES: Final = (0.01, 0.05, 0.1, 0.2)
 # Far from saturation ε grows by half a percent when one percent of the crowd is lost.
 _FRAGILE: Final = 0.02
@@ -97,6 +103,8 @@ def plan(
     rounds: int = 1,
     rate: float = 1.0,
     sampling: Sampling = "coins",
+    decoys: int | None = None,
+    most_local: float = USUAL_LOCAL,
 ) -> "Plan":
     """Choose mechanism, local ε and radius or grid together, for each group of a round.
 
@@ -119,6 +127,10 @@ def plan(
         rate: the chance with which each person reports in a round.
         sampling: coins, if each person tosses one and silence is part of the batch; or secret, if
             the crowd is drawn from a population of crowd/rate in which nobody is corrupted.
+        decoys: for the goal task, if people settle by letter: how many uniform reports each of them
+            sends besides; by default as many as serve people clearly better, which may be none.
+        most_local: the largest local ε beside decoys, at most 12: all that holds if the shufflers
+            tell who sent what.
     """
     if goal != "task":
         check_goal(goal)
@@ -148,10 +160,14 @@ def plan(
             rounds=rounds,
             rate=rate,
             sampling=sampling,
+            most_local=most_local,
         )
         for group, exposed in zip(members, exposures, strict=True)
     ]
     priors = priors_by_group(names, prior, goal)
+    tried: Sequence[Tried] = ()
+    if decoys and not (goal == "task" and task is not None and has_letters(task)):
+        raise Misuse("`decoys` are for goal 'task' and a task whose people settle by letter")
     if goal != "task":
         rankings = [
             designs(promise, domain=domain, goal=goal, prior=own)
@@ -161,8 +177,10 @@ def plan(
         raise Misuse("goal 'task' needs `task`, the task of the round")
     else:
         people: Any = priors if isinstance(prior, Prior | Mapping) else prior
-        rankings = designs_for(
-            task, promises, domains=domains, prior=people, entropy=source(entropy)
+        if any(group.note_size for group in members):
+            decoys = 0  # a note would show which reports are decoys
+        promises, rankings, tried = _by_trial_rounds(
+            task, promises, domains=domains, prior=people, entropy=source(entropy), decoys=decoys
         )
     recommendations = tuple(
         _recommended(name, group, promise, goal, ranked, prior=own)
@@ -171,8 +189,37 @@ def plan(
         )
     )
     return Plan(
-        epsilon=epsilon, delta=delta, goal=goal, groups=recommendations, task=task, rounds=rounds
+        epsilon=epsilon,
+        delta=delta,
+        goal=goal,
+        groups=recommendations,
+        task=task,
+        rounds=rounds,
+        tried=tuple(tried),
     )
+
+
+def _by_trial_rounds(
+    task: Task,
+    promises: list[Promise],
+    *,
+    domains: Sequence[Domain],
+    prior: Any,
+    entropy: Entropy,
+    decoys: int | None,
+) -> tuple[list[Promise], list[list[Design]], Sequence[Tried]]:
+    """Choose designs by trial rounds: with letters, if people settle by letter in boxes."""
+    if not (has_letters(task) and all(isinstance(domain, Box) for domain in domains)):
+        ranked = designs_for(task, promises, domains=domains, prior=prior, entropy=entropy)
+        return promises, ranked, ()
+    tried, ranked = choose_settled(
+        task, promises, domains=domains, prior=prior, entropy=entropy, decoys=decoys
+    )
+    decided = [
+        replace(promise, decoys=tried[0].decoys, exposed=best.guarantee.exposed)
+        for promise, (best,) in zip(promises, ranked, strict=True)
+    ]
+    return decided, ranked, tried
 
 
 def _recommended(
@@ -197,6 +244,7 @@ def _recommended(
         delta=promise.delta,
         corrupted=group.corrupted,
         note_size=group.note_size,
+        decoys=promise.decoys,
         group=group,
         promise=promise,
         goal=goal,
@@ -269,6 +317,8 @@ class Recommendation(GroupPlan):
     @property
     def reason(self) -> str:
         """The reason for the recommendation."""
+        if len(self.designs) == 1 and self.goal == "task":
+            return "served most people in trial rounds, or as many with less"
         if len(self.designs) == 1:
             return "the only exact mechanism for this goal on this domain"
         other = self.designs[1]
@@ -330,6 +380,7 @@ class Plan:
     groups: tuple[Recommendation, ...]
     task: Task | None = None
     rounds: int = 1
+    tried: tuple[Tried, ...] = ()
 
     def __iter__(self) -> Iterator[Recommendation]:
         return iter(self.groups)
@@ -361,6 +412,13 @@ class Plan:
             best, error = design_text(group.best), error_text(group.best, group.goal)
             lines.append(f"- {group.name}: {best}; error {error} ({group.reason}).")
             lines += [f"  {sentence}" for sentence in group.sentences]
+        if self.tried:
+            lines.append(f"Tried in rounds with letters, on made-up people ({SERVED}):")
+            chosen = ["chosen"] + [""] * len(self.tried)
+            lines += [
+                f"- {one}" + f" ({word})" * bool(word)
+                for one, word in zip(self.tried, chosen, strict=False)
+            ]
         return "\n".join(lines)
 
     @property

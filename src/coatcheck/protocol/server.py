@@ -55,7 +55,7 @@ from coatcheck.randomizers import (
     from_params,
 )
 from coatcheck.randomizers.composed import spoken_reports, without_coin
-from coatcheck.randomizers.density import LEARNED, batch_belief
+from coatcheck.randomizers.density import LEARNED, batch_belief, decode_batch
 from coatcheck.tasks.contract import RunsByRegion
 from coatcheck.tasks.execution import Map, Region, regions
 from coatcheck.tasks.learning import answers_mean_only, mean_of
@@ -266,7 +266,12 @@ class Server:
         if isinstance(self.task, tasks.ReadsBeliefs) and self.task.reads_beliefs:
             groups = zip(self.randomizers, speaker_reports, self.round.terms.groups, strict=True)
             beliefs = [
-                belief(without_coin(randomizer), rows, prior=self._priors.get(group.name))
+                belief(
+                    without_coin(randomizer),
+                    rows,
+                    prior=self._priors.get(group.name),
+                    decoys=group.decoys,
+                )
                 for randomizer, rows, group in groups
             ]
         estimates = self._estimates(speaker_reports)
@@ -293,6 +298,7 @@ class Server:
                 rows,
                 cast("Decode", group.decode),
                 prior=self._priors.get(group.name),
+                decoys=group.decoys,
             )
             for randomizer, rows, group in groups
         ]
@@ -493,13 +499,17 @@ def numbers(
     decode: Decode | None = None,
     *,
     prior: Prior | None = None,
+    decoys: int = 0,
 ) -> NDArray[np.float64]:
     """Estimate reports as numbers, (n, d): a label as its index in the list, fields side by side.
 
-    A learned decoder starts from the public prior; other decoders and fields ignore it.
+    A learned decoder starts from the public prior, and knows how many decoys each person sends;
+    other decoders and fields ignore both.
     """
     if decode not in LEARNED:
         prior = None
+    elif decoys:
+        return _among_decoys(randomizer, reports, decode, prior=prior, decoys=decoys)
     if isinstance(randomizer, GridResponse) and isinstance(randomizer.domain, Categories):
         return randomizer.label_points(reports, decode, prior=prior).astype(np.float64)
     if isinstance(randomizer, FieldwiseResponse):
@@ -511,8 +521,28 @@ def numbers(
     return np.asarray(randomizer.estimate(reports, decode, prior=prior), dtype=np.float64)
 
 
+def _among_decoys(
+    randomizer: Randomizer,
+    reports: NDArray[np.int64],
+    decode: Decode,
+    *,
+    prior: Prior | None,
+    decoys: int,
+) -> NDArray[np.float64]:
+    mean = decode == LEARNED[1]
+    decoded = decode_batch(randomizer, reports, mean=mean, prior=prior, decoys=decoys)
+    if decoded.places is None:
+        return numbers(randomizer, reports, randomizer.plain_decode(decode))
+    domain = randomizer.domain
+    return domain.from_unit(decoded.places) if isinstance(domain, Box | Ball) else decoded.places
+
+
 def belief(
-    randomizer: Randomizer, reports: NDArray[np.int64], *, prior: Prior | None = None
+    randomizer: Randomizer,
+    reports: NDArray[np.int64],
+    *,
+    prior: Prior | None = None,
+    decoys: int = 0,
 ) -> tasks.Belief:
     """Return the posterior of the values behind reports, from the density of the whole batch."""
     domain = randomizer.domain
@@ -521,8 +551,8 @@ def belief(
             f"{randomizer.name} on this domain has no decoder that learns where people are: choose"
             " a task that needs estimates only"
         )
-    kinds, weights, places = batch_belief(randomizer, reports, prior=prior)
-    return tasks.Belief(kinds, weights, domain.from_unit(places))
+    of = batch_belief(randomizer, reports, prior=prior, decoys=decoys)
+    return tasks.Belief(of.kinds, of.weights, domain.from_unit(of.places), of.real)
 
 
 # -- writing and sealing the answers to a partition

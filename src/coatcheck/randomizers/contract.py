@@ -476,7 +476,7 @@ class MixedResponse(Randomizer):
         """Return the two-level law of the counts."""
         cap, whole = self._counts
         law = counted_law(self.epsilon, cap=cap, whole=whole)
-        return law if self._disjoint else replace(law, reached=False)
+        return law if self._disjoint else replace(law, reached=False, binary=False)
 
     @property
     def total_variation(self) -> float:

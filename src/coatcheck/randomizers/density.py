@@ -10,7 +10,7 @@ nothing.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -255,6 +255,8 @@ class DenseChannel:
     """The channel of any mechanism, by its density: one row per bin that was reported."""
 
     rows: Floats
+    tallest: Floats
+    """What each row was divided by."""
 
     def forward(self, density: Floats) -> Floats:
         """Return how likely each bin is if people are spread like this."""
@@ -323,7 +325,9 @@ def binned(mechanism: Mechanism, reports: Any, cells: Cells) -> tuple[Channel, B
     _, first, where = np.unique(which[order], return_index=True, return_inverse=True)
     bins = np.empty_like(which)
     bins[order] = where
-    return DenseChannel(_rows(mechanism, reports[order[first]], cells.points)), bins
+    rows = _rows(mechanism, reports[order[first]], cells.points)
+    tallest = np.maximum(rows.max(axis=1), 1e-300)
+    return DenseChannel(rows / tallest[:, None], tallest), bins
 
 
 def _edges(mechanism: Mechanism, cells: Cells, axis: int) -> Points:
@@ -343,7 +347,20 @@ def _rows(mechanism: Mechanism, reports: Any, points: Points) -> Floats:
         some = reports[start : start + size]
         pairs = np.repeat(some, len(points), axis=0), np.tile(points, (len(some), 1))
         rows[start : start + size] = mechanism.density(*pairs).reshape(len(some), -1)
-    return np.asarray(rows / np.maximum(rows.max(axis=1, keepdims=True), 1e-300))
+    return rows
+
+
+def among_decoys(mechanism: Any, decoys: int) -> Any:
+    """Return the mechanism of a message, if everybody sends so many decoys beside the report.
+
+    A message is a decoy, uniform, more often than not. So it is drawn as if its sender had a report
+    of a smaller ε: the cap has its chance over all messages of a person.
+    """
+    if not decoys:
+        return mechanism
+    share = mechanism.mixing / (decoys + 1)
+    odds = share / (1 - share) * (1 - mechanism.mixing) / mechanism.mixing
+    return replace(mechanism, epsilon=math.log1p(math.expm1(mechanism.epsilon) * odds))
 
 
 # -- learning
@@ -460,16 +477,18 @@ def decode_batch(
     mean: bool = False,
     prior: Weights | None = None,
     prior_is_exact: bool = False,
+    decoys: int = 0,
 ) -> DecodedBatch:
     """Decode a batch by the density that it shows, starting from a prior if there is one.
 
-    Nothing is learned from the batch if the prior is exact.
+    Nothing is learned from the batch if the prior is exact. With decoys the density is that of
+    people, and each message is decoded as if it was a report.
     """
     cells, has_prior = cells_for(mechanism), prior is not None
     start = cells.even if prior is None else never_zero(prior.on(cells), cells)
     if len(reports) == 0:
         return DecodedBatch(None, start, cells, gain=-np.inf, learned=False, has_prior=has_prior)
-    channel, bins = binned(mechanism, reports, cells)
+    channel, bins = binned(among_decoys(mechanism, decoys), reports, cells)
     gain = -np.inf if prior_is_exact else gained(channel, bins, cells, start)
     learned = gain > _ENOUGH and (has_prior or not too_coarse(mechanism))
     density, places = start, None
@@ -479,6 +498,8 @@ def decode_batch(
         density = learn(channel, counts, cells, start)
     if learned or has_prior or mechanism.near is None:
         distinct, where = np.unique(bins, return_inverse=True)
+        if decoys:
+            channel, _ = binned(mechanism, reports, cells)
         places = posterior(channel, distinct, cells, density, mean=mean)[where]
     return DecodedBatch(places, density, cells, gain=gain, learned=learned, has_prior=has_prior)
 
@@ -503,18 +524,43 @@ def posterior(
     return estimates
 
 
-def batch_belief(
-    mechanism: Mechanism, reports: Any, *, prior: Weights | None = None
-) -> tuple[Bins, Floats, Floats]:
-    """Return the posterior of each value of a batch, under the density that it shows or a prior.
+@dataclass(frozen=True, eq=False)
+class BatchBelief:
+    """The posterior of each value of a batch.
 
-    That is the kind of each report, (n,), the probability of each place given each kind,
-    (kinds, m), and the places on the unit ball, (m, d).
+    Attributes:
+        kinds: the kind of each report, (n,).
+        weights: the probability of each place given each kind, (kinds, m).
+        places: the places on the unit ball, (m, d).
+        real: for each kind the chance that a message is a report and not a decoy.
     """
-    decoded = decode_batch(mechanism, reports, prior=prior)
+
+    kinds: Bins
+    weights: Floats
+    places: Floats
+    real: Floats
+
+
+def batch_belief(
+    mechanism: Mechanism, reports: Any, *, prior: Weights | None = None, decoys: int = 0
+) -> BatchBelief:
+    """Return the posterior of each value of a batch, under the density that it shows or a prior."""
+    decoded = decode_batch(mechanism, reports, prior=prior, decoys=decoys)
     channel, bins = binned(mechanism, reports, decoded.cells)
     distinct, kinds = np.unique(bins, return_inverse=True)
-    return kinds.reshape(-1), _weights(channel, distinct, decoded.density), decoded.cells.places
+    real = np.ones(len(distinct))
+    if decoys:
+        messages, _ = binned(among_decoys(mechanism, decoys), reports, decoded.cells)
+        whole = (decoys + 1) * _odds(messages, decoded.density)[distinct]
+        real = np.clip(_odds(channel, decoded.density)[distinct] / whole, 0.0, 1.0)
+    weights = _weights(channel, distinct, decoded.density)
+    return BatchBelief(kinds.reshape(-1), weights, decoded.cells.places, real)
+
+
+def _odds(channel: Channel, density: Floats) -> Floats:
+    """Return how likely each bin is, up to one factor for all mechanisms of a domain."""
+    odds = channel.forward(density)
+    return odds * channel.tallest if isinstance(channel, DenseChannel) else odds
 
 
 def _weights(channel: Channel, bins: Bins, density: Floats) -> Floats:

@@ -169,7 +169,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         super().__init__(settings, store)
         self.rounds: LiveRounds[L] = LiveRounds(self.moves)
         self._read = False
-        self._refreshes = self._latest = 0
+        self._refreshes = 0
         self.faulty: set[bytes] = set()
         self.untidy = True
         self._stages: set[str] = set()
@@ -189,18 +189,22 @@ class RoundService(Service[S, T], Generic[S, T, L]):
     async def refresh(self) -> None:
         """Read the rounds that may have changed, and load those that are new.
 
-        All of them are read once, then only the unfinished ones. If a refresh is slow and a later
-        one ends before it, what the slow one read is dropped.
+        All of them are read once, then only the unfinished ones. If another refresh ends while this
+        one reads, nobody knows which of them has read the newer state: this one reads again.
         """
-        self._refreshes = number = self._refreshes + 1
-        if self._read:
-            digests = [live.round.digest for live in self.rounds.unfinished()]
-            stored_rounds = await asyncio.to_thread(self.store.unfinished, digests)
-        else:
-            stored_rounds, self._read = await asyncio.to_thread(self.store.rounds), True
-        self._latest = max(self._latest, number)
+        while True:
+            before = self._refreshes
+            if self._read:
+                digests = [live.round.digest for live in self.rounds.unfinished()]
+                stored_rounds = await asyncio.to_thread(self.store.unfinished, digests)
+            else:
+                stored_rounds = await asyncio.to_thread(self.store.rounds)
+            if self._refreshes == before:
+                break
+        self._read, self._refreshes = True, before + 1
+        number = self._refreshes
         for stored in stored_rounds:
-            if number < self._latest:
+            if number != self._refreshes:
                 return
             if stored.digest in self.rounds:
                 self.rounds.update_one(stored)

@@ -10,6 +10,7 @@ never pickled. A worker ends when the process that started it does.
 import asyncio
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -31,6 +32,11 @@ from coatcheck.stores.round_keys import RoundKeys
 from coatcheck.stores.round_store import Store
 
 _R = TypeVar("_R")
+_SWEPT: Final = "ignore:resource_tracker:UserWarning"
+"""Silences Python's resource tracker, which removes the semaphores of a process that was killed.
+
+It would report them as leaked, although none is left.
+"""
 
 
 class WorkerPool:
@@ -46,6 +52,8 @@ class WorkerPool:
         self._start()
 
     def _start(self) -> None:
+        if _SWEPT not in sys.warnoptions:
+            sys.warnoptions.append(_SWEPT)  # which Python passes on to the processes that it starts
         # Fresh processes, not forks: a fork would inherit sockets, locks and the event loop.
         context = multiprocessing.get_context("spawn")
         self._executor = ProcessPoolExecutor(

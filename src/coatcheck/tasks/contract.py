@@ -307,11 +307,18 @@ class Belief:
         kinds: for each report its row in `weights`, shape (reports,).
         weights: how likely each place is, one row per kind of report; rows add up to 1.
         places: the places, (places, d), in the unit of the estimates.
+        real: for each kind the chance that a message is a report, not a decoy; empty for 1.
     """
 
     kinds: Positions
     weights: Floats
     places: Floats
+    real: Floats = field(default_factory=lambda: np.ones(0))
+
+    @property
+    def chances(self) -> Floats:
+        """Return for each kind how likely it is that somebody is at each place."""
+        return self.weights * self.real[:, None] if len(self.real) else self.weights
 
     def take(self, order: Positions) -> "Belief":
         """Return the beliefs about the reports at these positions, in that order."""

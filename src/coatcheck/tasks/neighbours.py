@@ -21,7 +21,7 @@ categories by whether they are the same; a weight per number says how much a dif
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from coatcheck.errors import Misuse
 from coatcheck.tasks.contract import (
     Answers,
     AnswerSize,
+    Belief,
     Floats,
     Positions,
     References,
@@ -44,6 +45,7 @@ from coatcheck.tasks.contract import (
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
+_CHOICES = ("distance", "chance")
 _CHUNK = 2**16
 _SLACK = 1e-9  # the tree searches this much wider; its results are then compared exactly
 
@@ -74,6 +76,9 @@ class Neighbours(Listing):
         limit: the most neighbours that one answer holds, and exposes.
         mutual: list only people who list each other. Otherwise more than `limit` others may list
             a person, and expose *themselves* if they write to a corrupted neighbour.
+        by: how people are chosen: `distance` between estimates; or `chance`, for mutual lists of
+            people who find out by letter who is near: those most likely within the radius, under
+            the posteriors of all values.
         scale: one factor per axis that turns estimates into distances; empty for 1.
     """
 
@@ -82,6 +87,7 @@ class Neighbours(Listing):
     mutual: bool = False
     groups: tuple[str] = ("people",)
     scale: Scale = ()
+    by: str = "distance"
 
     name = "neighbours"
 
@@ -93,6 +99,10 @@ class Neighbours(Listing):
             raise Misuse(f"`limit` must be at least 1, got {self.limit}")
         if len(self.groups) != 1:
             raise Misuse(f"`groups` must name one group, got {self.groups}")
+        if self.by not in _CHOICES:
+            raise Misuse(f"`by` must be one of {', '.join(_CHOICES)}, got {self.by!r}")
+        if self.by == "chance" and not self.mutual:
+            raise Misuse("lists by `chance` are mutual: set `mutual`, or choose by distance")
 
     @classmethod
     def example(cls) -> "Neighbours":
@@ -104,6 +114,19 @@ class Neighbours(Listing):
         places = self.placed(estimates[0])
         lists = nearest_within(places, radius=self.radius, limit=self.limit)
         return [mutual_only(lists) if self.mutual else lists]
+
+    @property
+    def reads_beliefs(self) -> bool:
+        """Return whether lists are chosen by chance."""
+        return self.by == "chance"
+
+    def with_beliefs(self, estimates: Sequence[Floats], beliefs: Sequence[Belief]) -> list[Answers]:  # noqa: ARG002 - beliefs say more
+        """List for everybody those who are most likely near."""
+        from coatcheck.tasks.likely_lists import likely_lists  # noqa: PLC0415 - loads SciPy
+
+        (belief,) = beliefs
+        belief = replace(belief, places=scaled(belief.places, self.scale))
+        return [likely_lists(belief, radius=self.radius, limit=self.limit)]
 
     @property
     def reach(self) -> float | None:
@@ -127,6 +150,7 @@ class Neighbours(Listing):
             "mutual": self.mutual,
             "groups": list(self.groups),
             "scale": list(self.scale),
+            "by": self.by,
         }
 
     def score(
@@ -203,6 +227,36 @@ def _clear(apart: Floats, limit: int) -> npt.NDArray[np.bool_]:
     """
     last, beyond = apart[:, limit - 1], apart[:, -2]
     return np.asarray(np.isinf(beyond) | (beyond > last * (1 + _SLACK)) | (last == 0.0))
+
+
+WANTED = 5
+"""How many near people everybody wants to find: more make nobody better served."""
+
+
+def share_found(
+    lists: References,
+    places: Floats,
+    *,
+    radius: float,
+    owners: Positions | None = None,
+    wanted: int = WANTED,
+) -> float:
+    """Return the share of the near people, up to `wanted` for everybody, who are on the lists.
+
+    `owners` says whose place belongs to each report, -1 for decoys; by default all in order.
+    """
+    from scipy.spatial import cKDTree  # noqa: PLC0415 - SciPy is slow to load
+
+    owners = np.arange(len(lists)) if owners is None else owners
+    people, others = owners[lists.owners()], owners[lists.indices]
+    both = (people >= 0) & (others >= 0)
+    people, others = people[both], others[both]
+    near = np.hypot.reduce(places[people] - places[others], axis=1) <= radius
+    found = np.bincount(people[near], minlength=len(places))
+    tree = cKDTree(places)
+    there = tree.query_ball_point(places, radius, return_length=True) - 1
+    possible = int(np.minimum(there, wanted).sum())
+    return float(np.minimum(found, wanted).sum()) / possible if possible else 1.0
 
 
 def mutual_only(references: References) -> References:

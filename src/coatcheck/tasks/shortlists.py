@@ -226,16 +226,25 @@ def settled(
     lists: Sequence[Positions],
     *,
     asks: Sequence[int] = (),
+    radii: Sequence[float] = (),
 ) -> Positions:
     """Return the partner of each row, or -1, when all settle by their true places and nobody lies.
+
+    With `radii` people only know in which ring a candidate is, and not who in it is nearer; nobody
+    settles beyond the last radius.
 
     At every step each free row asks the nearest column that would take it, and each column keeps
     the nearest row that asked (deferred acceptance). Rows that are free after the first list go on
     with the second. `asks` says how many steps a list has; by default as many as change something.
     """
     partner, held = np.full(len(ours), -1), np.full(len(theirs), -1)
+    draws = seeded(len(ours))
     for turn, named in enumerate(lists):
         apart = np.hypot.reduce(ours[:, None, :] - theirs[named], axis=2)
+        if len(radii):
+            rings = np.searchsorted(radii, apart)
+            lots = draws.uniforms(apart.size).reshape(apart.shape)
+            apart = np.where(rings < len(radii), rings + lots, np.inf)
         apart[(named < 0) | (partner[:, None] >= 0) | (held[named] >= 0)] = np.inf
         held_at, steps = np.full(len(theirs), np.inf), ever() if not asks else range(asks[turn])
         for _ in steps:

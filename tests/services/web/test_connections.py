@@ -43,6 +43,7 @@ pytestmark = pytest.mark.service
 
 DIGEST = hashlib.sha256(b"round").digest()
 DEADLINE = 0.4
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ROOT = Path(__file__).parents[3]
 
 
@@ -53,11 +54,13 @@ async def served(
     deadline: float = DEADLINE,
     named: bool = True,
     keep_alive: int = 5,
+    each: int = 200,
 ) -> AsyncIterator[tuple[str, int, uvicorn.Server]]:
     """Serve an application on a free port with a short deadline; `named` sends its `server`."""
+    limits = SourceLimits(ProcessSettings(name="wire", connections_each=each))
     config = uvicorn.Config(
         app,
-        http=protocol(deadline=deadline, limits=SourceLimits(ProcessSettings(name="wire"))),
+        http=protocol(deadline=deadline, limits=limits),
         lifespan="off",
         ws="none",
         access_log=False,
@@ -102,6 +105,55 @@ def test_answers_with_one_head_come_whole_and_in_order(*, named: bool) -> None:
             start + lines + more + b"\r\n" + body
             for body, more in ((b"one", b""), (b"two", b""), (b"end", b"connection: close\r\n"))
         )
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize("renewals", [0, 20])
+def test_half_sent_requests_take_nothing_from_others_behind_the_same_address(renewals: int) -> None:
+    """25 people go on with their connections and open new ones; one of them holds 100 others."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await read_body(scope, receive, limit=3)
+        await respond(send, 200, b"yes")
+
+    async def ask(streams: Streams) -> bytes:
+        streams[1].write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            head = await streams[0].readuntil(b"\r\n\r\n")
+            return head[:12] + await streams[0].readexactly(3)
+        return b"closed"
+
+    async def whole() -> None:
+        async with served(app, deadline=600, keep_alive=600, each=25) as (
+            host,
+            port,
+            _,
+        ):
+            opened: list[Streams] = []
+
+            async def connected(count: int) -> list[Streams]:
+                new = [await asyncio.open_connection(host, port) for _ in range(count)]
+                opened.extend(new)
+                return new
+
+            async def half_sent(count: int) -> None:
+                for _, writer in await connected(count):
+                    writer.write(b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\n")
+
+            try:
+                people = await connected(25)
+                assert {await ask(person) for person in people} == {b"HTTP/1.1 200yes"}
+                await half_sent(100)
+                for turn in range(renewals):
+                    await half_sent(20)
+                    assert await ask(people[turn]) == b"HTTP/1.1 200yes"
+                assert {await ask(person) for person in people} == {b"HTTP/1.1 200yes"}
+                late = await connected(25)
+                assert {await ask(person) for person in late} == {b"HTTP/1.1 200yes"}
+            finally:
+                for _, writer in opened:
+                    writer.close()
 
     asyncio.run(whole())
 

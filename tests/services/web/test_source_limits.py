@@ -12,7 +12,7 @@ from coatcheck.errors import Misuse
 from coatcheck.protocol.oblivious_http import GATEWAY_PATH
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.settings import ProcessSettings
-from coatcheck.services.web.connections import SourceLimits
+from coatcheck.services.web.connections import SourceLimits, Stage
 from coatcheck.services.web.routing import Problem
 from support.service_rounds import QUICK, get, whole_round
 
@@ -23,8 +23,8 @@ HALF_OPEN = 2_300
 class Caller:
     """A connection as the source limits see it."""
 
-    def __init__(self, *, idle: bool = True) -> None:
-        self.is_idle = idle
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
         self.is_away = False
 
     def reject(self) -> None:
@@ -38,9 +38,11 @@ def source_limits(**more: object) -> SourceLimits:
     return SourceLimits(ProcessSettings(**settings), steady=lambda: 0.0)  # type: ignore[arg-type]
 
 
-def enter(limits: SourceLimits, host: str, count: int, *, idle: bool = True) -> list[Caller]:
+def enter(
+    limits: SourceLimits, host: str, count: int, stage: Stage = Stage.SENDING
+) -> list[Caller]:
     """Open `count` connections from a host."""
-    callers = [Caller(idle=idle) for _ in range(count)]
+    callers = [Caller(stage) for _ in range(count)]
     for one in callers:
         limits.enter(one, host)
     return callers
@@ -61,13 +63,40 @@ def test_the_oldest_idle_connection_of_a_source_goes() -> None:
 def test_a_request_that_is_answered_is_not_dropped() -> None:
     """Busy connections stay; a new one from the same source is rejected."""
     limits = source_limits()
-    busy = enter(limits, "192.0.2.1", 3, idle=False)
+    busy = enter(limits, "192.0.2.1", 3, Stage.ASKING)
     assert away(enter(limits, "192.0.2.1", 2)) == [True, True]
     assert away(busy) == [False] * 3
     for one in busy:
         limits.leave(one)
         limits.leave(one)
     assert away(enter(limits, "192.0.2.1", 3)) == [False] * 3
+
+
+def test_connections_of_a_source_are_counted_by_stage() -> None:
+    """Half-sent requests drive out half-sent ones only, and idle connections idle ones only."""
+    limits = source_limits(connections=60)
+    people = [
+        *enter(limits, "192.0.2.1", 3, Stage.IDLE),
+        *enter(limits, "192.0.2.1", 2, Stage.ASKING),
+    ]
+    assert away(enter(limits, "192.0.2.1", 9)) == [True] * 6 + [False] * 3
+    assert away(people) == [False] * 5
+    assert away(enter(limits, "192.0.2.1", 1, Stage.IDLE)) == [False]
+    assert away(people) == [True, *[False] * 4]
+
+
+def test_in_a_full_service_the_larger_stage_of_the_largest_source_gives_way() -> None:
+    """A newcomer gets a place that is idle or half-sent, and none of a request that waits."""
+    limits = source_limits()
+    idle, sending = enter(limits, "192.0.2.1", 3, Stage.IDLE), enter(limits, "192.0.2.1", 2)
+    enter(limits, "192.0.2.2", 1)
+    assert away(enter(limits, "192.0.2.3", 1)) == [False]
+    assert away([*idle, *sending]) == [True, *[False] * 4]
+    limits = source_limits()
+    busy = enter(limits, "192.0.2.1", 2, Stage.ASKING) + enter(limits, "192.0.2.1", 1)
+    enter(limits, "192.0.2.2", 3, Stage.ASKING)
+    assert away(enter(limits, "192.0.2.3", 1)) == [False]
+    assert away(busy) == [False, False, True]
 
 
 def test_when_all_are_taken_the_largest_source_gives_way() -> None:

@@ -247,8 +247,12 @@ const verbs = {
     return c.writeTicket(c.addRegistrationReceipt(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
   },
   async collect({ ticket, bulletin, ...terms }) {
-    const answer = await c.collect(c.readTicket(ticket), c.unhex(bulletin), invite(terms).round);
-    return { values: answer.values, partners: answer.partners.map(({ contact }) => c.hex(contact)), places: answer.partners.map(({ place }) => place ?? null) };
+    const { round } = invite(terms);
+    const [stored, raw] = [c.readTicket(ticket), c.unhex(bulletin)];
+    const answer = await c.collect(stored, raw, round);
+    const named = ({ partners }) => partners.map(({ contact }) => c.hex(contact));
+    const decoys = (await c.decoyAnswers(stored, raw, round)).map((shown) => shown && named(shown));
+    return { values: answer.values, partners: named(answer), decoys, places: answer.partners.map(({ place }) => place ?? null) };
   },
   async write({ ticket, body, to, ...terms }) {
     const { posting, ticket: after } = await c.write(c.readTicket(ticket), c.utf8(body), c.unhex(to), invite(terms).round);

@@ -136,3 +136,27 @@ def test_fields_cost_in_the_browser_what_they_cost_in_the_library(
         (alone,) = ask("amplify", asks=[{"law": spelled(law), "crowd": 3_000, "delta": 1e-6}])
         assert alone < amplify(AnyLdp(epsilon=law.epsilon), crowd=3_000, delta=1e-6).epsilon
     assert math.isclose(law.epsilon, sum(field.epsilon for field in fields))
+
+
+@pytest.mark.parametrize("crowd", [2, 100, 532, 5_000, 10**9])
+def test_two_reports_cost_in_the_browser_what_they_cost_in_the_library(crowd: int) -> None:
+    """Binary response is counted exactly, whatever the crowd."""
+    epsilons = (0.1, 1.0, 3.0, 8.0)
+    laws = [grid(epsilon, cells=2) for epsilon in epsilons]
+    asks = [{"law": spelled(law) | {"binary": True}, "crowd": crowd, "delta": 1e-6} for law in laws]
+    library = [amplify(law, crowd=crowd, delta=1e-6).epsilon for law in laws]
+    assert ask("amplify", asks=asks) == pytest.approx(library, rel=1e-3)
+
+
+def test_decoys_hide_in_the_browser_as_in_the_library() -> None:
+    """What the library drafts for a crowd with decoys, the browser accepts."""
+    laws = [grid(6.0, cells=25), bounded(4.0, radius=0.3, dimension=2)]
+    cases = [(law, crowd, each) for law in laws for crowd in (2, 532, 10**6) for each in (1, 2, 8)]
+    library = [
+        promised(law, crowd=crowd, delta=1e-5, decoys=each).epsilon for law, crowd, each in cases
+    ]
+    asks = [
+        {"law": spelled(law) | {"exact": True, "decoys": each}, "crowd": crowd, "delta": 1e-5}
+        for law, crowd, each in cases
+    ]
+    assert ask("amplify", asks=asks) == pytest.approx(library, rel=1e-4)

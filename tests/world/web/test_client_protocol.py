@@ -80,6 +80,29 @@ def test_a_person_joins_from_the_browser(suite: str, shufflers: int) -> None:
     assert len(here["values"]) == 2
 
 
+@pytest.mark.parametrize("shufflers", [1, 2])
+def test_a_person_joins_from_the_browser_with_decoys(shufflers: int) -> None:
+    """All reports of the browser's upload are answered, under the keys that Python derives."""
+    task = LeastCostMatching(groups=("riders", "drivers"))
+    small = SmallRound(minimum=3, shufflers=shufflers, decoys=2, task=task)
+    joined = ask("join", value=[0.25, 0.75], **offer(small))
+    ticket = read_ticket(joined["ticket"].encode())
+    assert ticket.keys.address.hex() == joined["address"]
+    assert read_ticket(write_ticket(ticket)) == ticket
+    raw = answered(small, [ticket, *small.crowd(6)]).bulletin(small.round.digest)
+    bulletin = verification.verify_bulletin(raw, small.round)
+    for address in ticket.addresses:
+        assert bulletin.find(address, ticket.group) is not None
+    here = ask("collect", ticket=joined["ticket"], bulletin=raw.hex(), **offer(small))
+    there = client.collect(ticket, bulletin)
+    assert here["partners"] == [partner.contact.hex() for partner in there.partners]
+    decoys = client.decoy_answers(ticket, bulletin)
+    assert here["decoys"] == [
+        [p.contact.hex() for p in shown.partners] for shown in decoys if shown
+    ]
+    assert len(here["decoys"]) == 2
+
+
 def test_letters_go_both_ways() -> None:
     """Python and the browser read each other's letters once, and refuse what is altered."""
     small = SmallRound()

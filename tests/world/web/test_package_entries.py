@@ -10,7 +10,8 @@ from coatcheck.services.local_cluster import Cluster
 from support.service_rounds import GROUPS, QUICK, SPARE, draft
 from world.web.package import installed, node_json
 
-PEOPLE = 1 + SPARE
+DECOYS = 1
+PEOPLE = 1 + SPARE + 1  # the count of traps holds for reports and decoys
 BEGIN = r"""
 import { readFileSync } from "node:fs";
 import { BoardView, RelayClient, Session, hex, memoryStore } from "@coatcheck/client";
@@ -100,16 +101,20 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_node_collects_one_entry_after_a_cascade(local: Cluster, tmp_path: Path) -> None:
-    """Everybody registers, reports and is matched; an entry gives the same answer as the board."""
+    """Everybody registers, reports and is matched; an entry gives the same answer as the board.
+
+    Who is matched with a decoy has a partner that is nobody's address.
+    """
     (tmp_path / "trusted.json").write_text(json.dumps(local.trusted.plain()))
-    url = local.open_round(draft("entries", minimum=1), closes=1, expires=3600)
+    url = local.open_round(draft("entries", minimum=1, decoys=DECOYS), closes=1, expires=3600)
     tokens = [local.take_tokens() for _ in range(len(GROUPS) * PEOPLE)]
     words = (url, local.url("relay"), ",".join(GROUPS), str(PEOPLE), *tokens)
     result = node_json(installed(tmp_path), BEGIN + WHOLE, *words)
-    assert result["sizes"] == [PEOPLE, PEOPLE]
+    assert result["sizes"] == [PEOPLE * (1 + DECOYS)] * 2
     assert result["same"]
     pairs = dict(zip(result["addresses"], result["partners"], strict=True))
-    assert all(pairs[partner] == [person] for person, (partner,) in pairs.items())
+    met = {person: partner for person, (partner,) in pairs.items() if partner in pairs}
+    assert all(met[partner] == person for person, partner in met.items())
     assert result["spent"]["rounds"] == 1
     assert result["stranger"] is None
     assert "by-size, whole or entry" in result["unknown"]

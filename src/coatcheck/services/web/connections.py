@@ -12,6 +12,7 @@ import ipaddress
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from enum import Enum
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Protocol
 
@@ -32,15 +33,23 @@ _MANY: Final = 10_000
 """Number of sources in memory above which those without recent requests are dropped."""
 
 
+class Stage(Enum):
+    """What a connection is doing."""
+
+    SENDING = "sending"  # its first or next request is not complete yet
+    ASKING = "asking"  # a complete request waits for its answer, or an expected delivery comes in
+    IDLE = "idle"  # its last request is answered, and nothing came since
+
+
 class Connection(Protocol):
     """The part of a connection that `SourceLimits` uses."""
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no complete request waits for its answer on it."""
+    def stage(self) -> Stage:
+        """What the connection is doing."""
 
     def reject(self) -> None:
-        """Answer that there are too many connections, and close this one."""
+        """Close this connection; answer first that there are too many, if nothing was answered."""
 
 
 class SourceLimits:
@@ -48,6 +57,9 @@ class SourceLimits:
 
     A source is an IPv4 address, or an IPv6 network of 64 bits. Sources are in memory only, those of
     connections while they are open and those of requests for some seconds; they are never written.
+
+    Connections of a source are counted apart by their stage. So somebody who holds half-sent
+    requests takes nothing from the people behind the same address who send theirs and wait.
 
     *Guarantee:* while one source holds connections on which it requests nothing, every other source
     can connect. A complete request is never dropped for a new connection.
@@ -71,20 +83,30 @@ class SourceLimits:
         self._source_of = lru_cache(maxsize=4096)(self._find_source)
 
     def enter(self, connection: Connection, host: str) -> None:
-        """Count a new connection; above a limit, reject the oldest idle one of the same source.
+        """Count a new connection; above a limit, reject the oldest of a stage with too many.
 
-        Above the total limit, that is one of the source with most connections.
+        That is one of the same source, and above the total limit of the largest source. If all
+        others are asking, it is the new one.
         """
         source, is_proxy = self._source_of(host)
         siblings = self._open.setdefault(source, {})
         siblings[connection] = None
         self._sources[connection] = source
-        if len(self._sources) > self._most:
+        is_full = len(self._sources) > self._most
+        if is_full:
             siblings = max(self._open.values(), key=len)
         elif len(siblings) <= self._each or is_proxy:
             return
-        # The new connection is idle as well, and comes last.
-        rejected = next((other for other in siblings if other.is_idle), connection)
+        stages: dict[Stage, list[Connection]] = {stage: [] for stage in Stage}
+        for other in siblings:
+            stages[other.stage].append(other)
+        droppable = max(stages[Stage.SENDING], stages[Stage.IDLE], key=len)
+        if len(droppable) > self._each or (is_full and droppable):
+            rejected = droppable[0]
+        elif len(stages[Stage.ASKING]) >= self._each or is_full:
+            rejected = connection
+        else:
+            return
         self.leave(rejected)
         rejected.reject()
 
@@ -338,14 +360,18 @@ class _Limited(_Plain):
         self.limits.enter(self, self.client[0] if self.client else "")
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no complete request waits for its answer; an expected delivery counts as one."""
+    def stage(self) -> Stage:
+        """What the connection is doing; an expected delivery counts as a complete request."""
         if self._since is not None:
-            return not self._longer
-        return self.cycle is None or self.cycle.response_complete
+            return Stage.ASKING if self._longer else Stage.SENDING
+        is_answered = self.cycle is None or self.cycle.response_complete
+        return Stage.IDLE if is_answered else Stage.ASKING
 
     def reject(self) -> None:
-        """Answer that there are too many connections, and close this one."""
+        """Close this connection; answer first that there are too many, if nothing was answered.
+
+        A client would take what comes on an idle connection for the answer to its next request.
+        """
         if self.cycle is None or not self.cycle.response_started:
             self.transport.write(_raw(Problem("busy", "too many connections are open")))
         self.transport.close()
@@ -444,8 +470,7 @@ class _Limited(_Plain):
 
     def _is_left(self, now: float) -> bool:
         """Return whether the connection has been idle for too long since the last answer."""
-        is_waiting = self._since is None and self.is_idle
-        return is_waiting and now - self._answered >= self.timeout_keep_alive
+        return self.stage is Stage.IDLE and now - self._answered >= self.timeout_keep_alive
 
     def _is_unread(self, now: float) -> bool:
         """Return whether an answer has waited too long to be read, also on a closing connection."""

@@ -41,6 +41,7 @@ _PATIENCE = 100  # bids for each point, until an auction is tried with a larger 
 _MANY = 0.02  # of the rows: while more than these know a better column, the step stays
 _COARSE = 1000  # columns: above, a coarse problem gives the prices to start from
 _COARSE_GAP = 0.05
+_NOTHING = 1e-12  # a distance that is nothing, where all places span about 1
 _TINY = 2.0**-46  # a share of prices that is their rounding
 _ROUNDING = 1e-12  # a gap as small as this is the rounding of long sums, not a better matching
 
@@ -200,6 +201,7 @@ class Market:
 
         Small steps take very long to correct prices that are far off, so larger steps go first.
         """
+        step = max(step, _NOTHING)
         sides = self.supply, self.demand, self.u, self.v
         far = 4 * self.rows.shape[1] ** 0.5
         most = _PATIENCE * (len(self.rows) + len(self.columns))
@@ -251,7 +253,7 @@ class Market:
                 proven = step <= _FINE * self.cost / units and self.prove()
             owners, columns, better = self.price(_MARGIN * self.cost / units)
             most, least = float(better.max()), _TINY * self.cost / units
-            if self.cost - self.bound <= max(gap, _ROUNDING) * self.cost:
+            if self.cost - self.bound <= max(gap, _ROUNDING) * self.cost + _NOTHING * units:
                 break
             if proven and most <= _TINY * float(np.abs(self.u[:-1]).max()):
                 break  # what is left of the gap is the rounding of the prices
