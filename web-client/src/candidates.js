@@ -4,13 +4,14 @@
 
 import { concat, equal, hex, unhex } from "./encoding.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
+import { prf } from "./exchange.js";
 import { retry, wait } from "./http-client.js";
 import { addressOf, contactOf, keyPairs } from "./keys.js";
 import { readNotice, readSettling, write, writeNotice } from "./letters.js";
 import * as messages from "./messages.js";
-import { Nearness, offsets, replySize } from "./nearness.js";
 import { waitRandomly, STEP } from "./relay-client.js";
-import { cellOf, isNotice, prf, newProgress, schedule, Settling, wordSize } from "./settling.js";
+import { cellOf, cellOfNobody, Rings } from "./rings.js";
+import { isNotice, leastLetter, newProgress, schedule, Settling, wordsRoom } from "./settling.js";
 
 const LOOKS = 20; // how often per pause the client looks for letters
 
@@ -20,18 +21,25 @@ export function settlingTerms({ terms }) {
   return { asks: [3, 2], pause: 60, ...terms.settle };
 }
 
-function around(round, axes) {
-  const { radius } = round.terms.task.params ?? {};
-  if (!Number.isFinite(radius)) throw new Refused("the terms ask for a nearness test, but their task has no `radius`");
-  return offsets(radius, settlingTerms(round).cell, axes);
+/** Return the rings of the terms; refuse terms that no letter has room for. */
+function ringsOf(round, axes) {
+  const { cell, rings } = settlingTerms(round);
+  return new Rings(rings, cell, axes);
 }
 
-/** Begin to settle from a place, or resume from the ticket; `now` in seconds since 1970. */
-export function beginSettling(ticket, place, round, now) {
+const secretOf = (ticket, round) => prf(ticket.seed, "secret", round.digest);
+
+/**
+ * Begin to settle from a place, or resume from the ticket; `now` in seconds since 1970. Without a place (null) nobody
+ * is behind the ticket's address: it writes letters like a person's, and settles with nobody.
+ */
+export function beginSettling(ticket, place, round, now, axes = 2) {
   if (ticket.settling) return ticket;
-  const { cell: side, asks } = settlingTerms(round);
-  const cell = cellOf(place, round.terms.task.params?.scale ?? [], side);
-  const size = asks.length ? wordSize(cell.length) : replySize(around(round, cell.length).length);
+  const { cell: side } = settlingTerms(round);
+  const cell = place === null
+    ? cellOfNobody(secretOf(ticket, round), axes)
+    : cellOf(place, round.terms.task.params?.scale ?? [], side);
+  const size = leastLetter(ringsOf(round, cell.length));
   const capacity = round.terms.letter_size;
   if (size > capacity) throw new Refused(`letters of this round have ${capacity} bytes, but settling needs ${size}: do not settle in this round`);
   return { ...ticket, settling: newProgress(cell, now) };
@@ -47,7 +55,7 @@ export class Candidates {
     this.contacts = new Map();
     this.refused = 0;
     /** @type {any} */
-    this.machine = null; // Settling or Nearness, as the terms say
+    this.machine = null;
   }
 
   /** `sizes` says how many entries each group has on the bulletin. */
@@ -57,17 +65,19 @@ export class Candidates {
     const side = new Candidates(ticket, { round, keys });
     const { asks } = settlingTerms(round);
     const { address } = keys;
-    const secret = prf(ticket.seed, "secret", round.digest);
     const { settling } = ticket;
-    if (asks.length) {
-      const lists = [answer.partners, answer.second].slice(0, asks.length).map((partners) => side.listed(partners));
-      const few = sizes.indexOf(Math.min(...sizes));
-      side.machine = new Settling(settling, { address, asks: ticket.group === few, lists, secret, steps: schedule(asks) });
-    } else {
-      const candidates = side.listed(answer.partners);
-      const cells = around(round, settling.cell.length);
-      side.machine = new Nearness(settling, { address, candidates, secret, around: cells, digest: round.digest });
-    }
+    const lists = [answer.partners, answer.second].slice(0, Math.max(1, asks.length)).map((partners) => side.listed(partners));
+    const few = sizes.indexOf(Math.min(...sizes));
+    side.machine = new Settling(settling, {
+      address,
+      asks: ticket.group === few,
+      lists,
+      secret: secretOf(ticket, round),
+      steps: schedule(asks),
+      digest: round.digest,
+      rings: ringsOf(round, settling.cell.length),
+      letterSize: round.terms.letter_size,
+    });
     return side;
   }
 
@@ -153,7 +163,7 @@ function readable(round, contact) {
  * @param {object} options
  * @param {import("./types.js").Round} options.round
  * @param {number[]} options.sizes
- * @param {Uint8Array} options.words the text for the partner, sent at the end
+ * @param {Uint8Array} options.words the text for the partner, or for all who are near; may be empty
  * @param {import("./board-view.js").BoardView} options.board
  * @param {(ticket: import("./types.js").Ticket) => unknown} options.save
  * @param {number} [options.look] seconds after which to look for letters again
@@ -162,7 +172,7 @@ function readable(round, contact) {
  */
 export async function settleByLetter(ticket, place, answer, { round, sizes, words, board, save, look = 1, patience = 600 }) {
   const { pause } = settlingTerms(round);
-  const capacity = round.terms.letter_size - 2;
+  const capacity = wordsRoom(round.terms.letter_size);
   if (words.length > capacity) throw new Misuse(`\`words\` must have at most ${capacity} bytes in this round, got ${words.length}`);
   const begun = beginSettling(ticket, place, round, seconds());
   await save(begun);
@@ -181,6 +191,7 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
     if (!isNotice(steps[progress.step - 1])) return postLetters(stamped, send);
     const at = await send(stamped);
     const [posting] = progress.outbox;
+    if (steps[progress.step - 1].kind === "points") return; // it needs no proof
     const isPlaced = progress.placed.some(([, placed]) => equal(placed, posting));
     if (!isPlaced) progress.placed.push([at, posting]);
   };
@@ -204,7 +215,7 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
     }
   }
   const end = progress.begun + (steps.length + 1) * pause;
-  while (side.words.length < side.partners.length && seconds() < end) {
+  while (!machine.complete && seconds() < end) {
     await wait(Math.min(board.pause(nap), pause));
     await hear();
   }

@@ -61,6 +61,7 @@ const GROUP = {
 };
 const SETTLE = {
   cell: POSITIVE,
+  rings: (value) => Array.isArray(value) && value.length >= 1 && value.length <= 16 && value.every(POSITIVE),
   "asks?": (value) => Array.isArray(value) && value.length <= 2 && value.every(whole(1, 8)),
   "pause?": whole(1, 86_400),
 };

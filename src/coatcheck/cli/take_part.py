@@ -55,7 +55,7 @@ def take_part(
         int, "The most candidates who may learn an answer about your place if you settle."
     ] = 20,
     words: Annotated[
-        str, "Text for the partner you settle with; by default your exact value."
+        str, "Text for the partner you settle with, or for everybody near; by default nothing."
     ] = "",
     ca: Ca = "",
     as_json: Json = False,
@@ -110,9 +110,11 @@ def take_part(
             )
             document = answer_document(answer, invitation.round)
             if settle:
-                hint("settling by letter; only your partner learns your exact value")
-                text = words or ", ".join(str(number) for number in value)
-                settled = await settle_by_letter(session, value, words=text)
+                hint(
+                    "settling by letter; candidates learn roughly how far away you are, and your"
+                    " partner learns your words"
+                )
+                settled = await settle_by_letter(session, value, words=words)
                 document["settled"] = settling_document(settled)
             return document
 

@@ -200,11 +200,14 @@ class SettleTerms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     Attributes:
         cell: the side of the cells that places are rounded to, in the task's unit of distances.
-        asks: how many times people ask with each list of candidates.
+        rings: the radii by which candidates learn how far apart they are; nothing beyond the last.
+        asks: how many times people ask with each list of candidates; without any, people only
+            learn who is in a ring.
         pause: for how many seconds a step waits for letters.
     """
 
     cell: Positive
+    rings: Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=16)]
     asks: Annotated[tuple[Annotated[int, Meta(ge=1, le=8)], ...], Meta(max_length=2)] = (3, 2)
     pause: Annotated[int, Meta(ge=1, le=86_400)] = 60
 

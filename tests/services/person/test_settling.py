@@ -36,7 +36,8 @@ def drafted(name: str, *, pause: int = 3600) -> dict[str, Any]:
     """Draft a round in which riders settle with one of two drivers."""
     plain = draft(name, minimum=4)
     plain["task"]["candidates"] = 2
-    return {**plain, "settle": {"cell": 0.05, "asks": [2, 1], "pause": pause}}
+    settling = {"cell": 0.25, "rings": [0.3, 0.6, 1.2], "asks": [2, 1], "pause": pause}
+    return {**plain, "settle": settling}
 
 
 async def gathered(local: Cluster, url: str, peers: HttpClient, *, but: int = 0) -> list[Session]:
@@ -126,13 +127,15 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
 def letters_of(side: Candidates) -> int:
     """Return the number of letters that the protocol requires of a person."""
     first, second = (len(names) for names in side.machine.lists)
-    return (1 + 2) * first + (1 + 1) * second + 4 + first + second
+    shows = 0 if side.machine.asks else 1
+    talk = (shows + 2) * first + (shows + 1) * second
+    return 5 + 2 * (first + second) + talk + first + second
 
 
 def stranger(session: Session, side: Candidates, postings: list[bytes]) -> None:
     """Check that foreign and torn letters are not read as this person's notices."""
     mine = [raw for raw in postings if read_notice(raw, session.round)]
-    assert len(mine) == 4 * 8
+    assert len(mine) == 5 * 8
     forged = mine[0][:-60] + bytes(60)
     assert read_notice(forged, session.round) is None
     sealed = next(raw for raw in postings if raw[36:52] == side.machine.address)
@@ -208,7 +211,7 @@ def test_sessions_share_the_requests_of_one_letter_source() -> None:
 
 
 def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
-    """`take-part --settle` prints the partner and their words, or that there is none."""
+    """`take-part --settle` prints the partner and their words; it sends nothing but `--words`."""
     url = local.open_round(drafted("command"), closes=1, expires=3600)
     ledger, ticket = tmp_path / "ledger", tmp_path / "ticket-3"
     Ledger.open(ledger, epsilon=20.0, delta=1e-2)
@@ -239,7 +242,7 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
         }
         for partner in partners
     ]
-    assert [list(partner.words.values()) for partner in partners] == [[b"0.6, 0.1"]] * len(partners)
+    assert [partner.words for partner in partners] == [{}] * len(partners)  # no words, no place
 
 
 def test_terms_without_settling_are_refused(local: Cluster) -> None:

@@ -153,8 +153,7 @@ def test_node_finds_who_is_near_within_windows(
         "round": "near",
         "task": {"name": "neighbours", "radius": 0.3, "limit": 6, "mutual": True},
         "groups": [group],
-        "settle": {"cell": 0.06, "asks": [], "pause": 80},
-        "letter_size": 1138,
+        "settle": {"asks": [], "pause": 80},
         "window": 1,
     }
     url = local.open_round(plain, closes=1, expires=3600)

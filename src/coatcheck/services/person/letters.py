@@ -18,7 +18,7 @@ from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import TrustedTerms
 from coatcheck.protocol.settling import candidates
 from coatcheck.protocol.settling.candidates import Candidates
-from coatcheck.protocol.settling.rules import NOTICES, Kind
+from coatcheck.protocol.settling.rules import NOTICES, Kind, words_room
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.wire.bulletins import RECIPIENT, Heading
 from coatcheck.protocol.wire.encoding import read_document
@@ -192,16 +192,15 @@ async def settle(
 
     Args:
         session: a person's session in a round; its answer may not be there yet.
-        place: where the person is; candidates get the cell, and only the partner more.
-        words: what the partner gets at the end, for example the exact place.
+        place: where the person is; candidates get only the ring in which they are of each other.
+        words: what partners get at the end, for example a place to meet; nothing unless stated.
         patience: seconds to wait for the bulletin, and for a board that does not answer.
         look: seconds between two requests for letters; they come at least twenty times per pause.
     """
     answer, heading = await session.outcome(patience=patience)
     round_, text = session.round, words.encode()
     pause = candidates.settle_terms(round_).pause
-    if len(text) + 2 > round_.terms.letter_size:
-        most = round_.terms.letter_size - 2
+    if len(text) > (most := words_room(round_.terms.letter_size)):
         raise Misuse(f"`words` may have at most {most} bytes in this round, got {len(text)}")
     ticket = candidates.begin(session.ticket, place, round_=round_, now=time.time())
     await asyncio.to_thread(session.keep, ticket)
@@ -218,7 +217,7 @@ async def settle(
             await wait_random(STEP * pause if session.window else 0)
             await _post(session, side, patience)
     end = progress.begun + (len(side.machine.steps) + 1) * pause
-    while len(side.words) < len(side.partners) and time.time() < end:
+    while not side.machine.complete and time.time() < end:
         await asyncio.sleep(min(session.pause(look), pause))
         await _hear(session, side)
     await asyncio.to_thread(session.keep, side.ticket)
@@ -231,7 +230,7 @@ async def _wait(
     """Wait until the next step may begin; fail if the board does not answer for `patience` seconds.
 
     Fail also if the board took the person's own notice but does not show it: no candidate may
-    continue before it does (S15.20).
+    continue before it does (S15.21).
     """
     progress, now = side.machine.progress, time.time()
     end, offline_deadline = progress.begun + progress.step * pause, now + patience
@@ -277,5 +276,5 @@ async def _post(session: Correspondent, side: Candidates, patience: float) -> No
             with suppress(Refused):
                 await session.post([letter], patience=patience)
         return
-    if is_notice:
+    if is_notice and progress.step > 1:  # of the points, S15.22 needs no proof
         progress.keep_place(place, progress.outbox[0])
