@@ -329,7 +329,8 @@ async def _entries(
     shown: dict[bytes, tuple[VerifiedHeading, VerifiedEntry] | None] = {}
 
     async def fetch(address: bytes) -> None:
-        await wait_random(view.window if len(addresses) > 1 else 0)
+        if len(addresses) > 1:
+            await wait_random(view.window)
         try:
             shown[address] = await view.entry(group, address)
         except Absent:

@@ -360,7 +360,8 @@ class Session:
         sources = [(self.letter_source, own), *zip(self._decoy_sources, decoys, strict=True)]
 
         async def update(source: LetterSource, address: bytes) -> None:
-            await wait_random(self.window if len(sources) > 1 else 0)
+            if decoys:  # a single request has waited above
+                await wait_random(self.window)
             await source.update([address])
 
         await asyncio.gather(*(update(*pair) for pair in system().shuffled(sources)))
