@@ -110,10 +110,7 @@ def take_part(
             )
             document = answer_document(answer, invitation.round)
             if settle:
-                hint(
-                    "settling by letter; candidates learn roughly how far away you are, and your"
-                    " partner learns your words"
-                )
+                hint("settling by letter; partners also get your words, if you gave some")
                 settled = await settle_by_letter(session, value, words=words)
                 document["settled"] = settling_document(settled)
             return document

@@ -341,7 +341,7 @@ def test_the_browser_says_what_letters_tell_as_python_does() -> None:
     """Candidates, cells and rings are the same; a limit below refuses, and 0 means no letters."""
     settling = SettleTerms(cell=0.1, rings=(0.2, 0.45), asks=(1,))
     terms = with_candidates(CHARGED, settling, most=3).terms
-    here = disclosure(Round(terms, ""), 0, axes=2)
+    here = disclosure(Round(terms, b""), 0, axes=2)
     letters = ask("disclosure", terms=json.loads(msgspec.json.encode(terms)), axes=2)
     assert letters["letters"] == {
         "candidates": here.candidates,
