@@ -191,7 +191,9 @@ export class Session {
     const [ticket, round] = [await this.#ticket(), await this.round()];
     if (await this.#store.hasLedger()) checkLetters(await this.#store.ledger(), ticket);
     const answer = this.#answer ?? await this.collect({ patience });
-    const options = { round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), look, patience };
+    const options = {
+      round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), decoyAnswers: this.#decoyAnswers, look, patience,
+    };
     const side = await settleByLetter(ticket, place, answer, { ...options, save: (changed) => this.#store.saveTicket(changed) });
     return { partners: side.machine.partners.map(hex), contacts: side.partners, words: side.words };
   }

@@ -103,7 +103,9 @@ class Scenario:
         """What settling reveals to others besides the reports, in words."""
         if self.settle is None:
             return ""
-        revealed = "if you are near" if not self.settle.asks else "in which ring around them you are"
+        revealed = (
+            "if you are near" if not self.settle.asks else "in which ring around them you are"
+        )
         return (
             f"by letter each of at most {self.disclosures} candidates also learns {revealed}, which"
             " ε does not cover"
