@@ -12,6 +12,7 @@ import * as messages from "./messages.js";
 import { waitRandomly, STEP } from "./relay-client.js";
 import { cellOf, cellOfNobody, Rings } from "./rings.js";
 import { isNotice, leastLetter, newProgress, schedule, Settling, wordsRoom } from "./settling.js";
+import { decoyTickets, withLetters } from "./ticket.js";
 
 const LOOKS = 20; // how often per pause the client looks for letters
 
@@ -159,6 +160,8 @@ function readable(round, contact) {
 /**
  * Settle with the candidates of an answer, or resume after a crash. `board` is a BoardView. `save(ticket)` stores
  * the ticket before anything of a step is posted. If the board does not answer, retries for `patience` seconds.
+ *
+ * The ticket's decoys settle meanwhile, as addresses of nobody: their silence would tell which report is the own.
  * @param {import("./types.js").Ticket} ticket @param {number[]} place @param {import("./types.js").Answer} answer
  * @param {object} options
  * @param {import("./types.js").Round} options.round
@@ -166,15 +169,85 @@ function readable(round, contact) {
  * @param {Uint8Array} options.words the text for the partner, or for all who are near; may be empty
  * @param {import("./board-view.js").BoardView} options.board
  * @param {(ticket: import("./types.js").Ticket) => unknown} options.save
+ * @param {(import("./types.js").Answer | null)[]} [options.decoyAnswers] those of `decoyAnswers`, if the ticket has decoys
  * @param {number} [options.look] seconds after which to look for letters again
  * @param {number} [options.patience]
  * @returns {Promise<Candidates>}
  */
-export async function settleByLetter(ticket, place, answer, { round, sizes, words, board, save, look = 1, patience = 600 }) {
-  const { pause } = settlingTerms(round);
+export async function settleByLetter(ticket, place, answer, { save, decoyAnswers = [], ...options }) {
+  const { round, words, board } = options;
   const capacity = wordsRoom(round.terms.letter_size);
   if (words.length > capacity) throw new Misuse(`\`words\` must have at most ${capacity} bytes in this round, got ${words.length}`);
-  const begun = beginSettling(ticket, place, round, seconds());
+  const decoys = decoyTickets(ticket);
+  if (decoyAnswers.length !== decoys.length) throw new Misuse("give `decoyAnswers`: without the letters of your decoys, others would know your own report");
+  let stored = ticket;
+  const saved = inTurn();
+  const saveAs = (number) => (changed) => {
+    stored = withLetters(stored, changed, number);
+    const whole = stored;
+    return saved(() => save(whole));
+  };
+  const shared = { ...options, board: new SharedBoard(board), axes: place.length };
+  const [side] = await Promise.all([
+    settleAddress(ticket, place, answer, { ...shared, save: saveAs(null) }),
+    ...decoys.flatMap((decoy, number) => { // an address that is not on the board gets no letters
+      const own = decoyAnswers[number];
+      return own ? [settleAddress(decoy, null, own, { ...shared, words: new Uint8Array(), save: saveAs(number) })] : [];
+    }),
+  ]);
+  return side;
+}
+
+/** Return a function that runs asynchronous work one after the other. */
+function inTurn() {
+  /** @type {Promise<any>} */
+  let last = Promise.resolve();
+  return (work) => {
+    last = last.then(work, work);
+    return last;
+  };
+}
+
+/** A view of the board for several addresses: all letters are fetched once, and proofs one after the other. */
+class SharedBoard {
+  /** @param {import("./board-view.js").BoardView} view */
+  constructor(view) {
+    this.view = view;
+    this.turn = inTurn();
+    this.postings = [];
+    this.first = -1; // the number of the first posting that was fetched
+  }
+
+  get window() {
+    return this.view.window;
+  }
+
+  pause(due) {
+    return this.view.pause(due);
+  }
+
+  post(stamped) {
+    return this.view.post(stamped);
+  }
+
+  prove(placed) {
+    return this.turn(() => this.view.prove(placed));
+  }
+
+  /** Return the letters of the round from a number on. */
+  async letters(since) {
+    await this.turn(async () => {
+      if (this.first < 0 || since < this.first) [this.first, this.postings] = [since, []];
+      this.postings.push(...await this.view.letters(this.first + this.postings.length));
+    });
+    return this.postings.slice(since - this.first);
+  }
+}
+
+/** Settle for one address; without a place nobody is there. */
+async function settleAddress(ticket, place, answer, { round, sizes, words, board, save, axes, look = 1, patience = 600 }) {
+  const { pause } = settlingTerms(round);
+  const begun = beginSettling(ticket, place, round, seconds(), axes);
   await save(begun);
   const side = await Candidates.from(begun, answer, { round, sizes });
   const { machine } = side;

@@ -29,7 +29,7 @@ export { readCosignedCheckpoint, readLogCheckpoint, readSignedNote } from "./sig
 export { memoryStore } from "./store.js";
 export { suiteNamed } from "./suites.js";
 export { readTerms } from "./terms.js";
-export { decoyTickets, readTicket, withDecoy, writeTicket } from "./ticket.js";
+export { decoyTickets, readTicket, withLetters, writeTicket } from "./ticket.js";
 export { checkLogged, checkPlaced, checkTerms, follow } from "./verification.js";
 /** @typedef {import("./types.js").Trusted} Trusted */
 /** @typedef {import("./types.js").Limit} Limit */

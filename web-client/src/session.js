@@ -190,7 +190,9 @@ export class Session {
   async settle(place, { words = "", patience = 600, look = 1 } = {}) {
     const [ticket, round] = [await this.#ticket(), await this.round()];
     const answer = this.#answer ?? await this.collect({ patience });
-    const options = { round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), look, patience };
+    const options = {
+      round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), decoyAnswers: this.#decoyAnswers, look, patience,
+    };
     const side = await settleByLetter(ticket, place, answer, { ...options, save: (changed) => this.#store.saveTicket(changed) });
     return { partners: side.machine.partners.map(hex), contacts: side.partners, words: side.words };
   }

@@ -93,13 +93,14 @@ def find_near(outcome: "Outcome", places: Floats, *, terms: SettleTerms) -> list
         (row, other)
         for _, row in outcome.whose.values()
         for other in _rows(outcome, outcome.answers[0][row].partners)
-        if rings.ring(cells[row], cells[other])
+        if other >= 0 and rings.ring(cells[row], cells[other])
     )
 
 
 def _rows(outcome: "Outcome", partners: Sequence[Partner]) -> list[int]:
-    suite = outcome.round.suite
-    return [outcome.whose[address_of(suite, partner.contact)][1] for partner in partners]
+    """Return the rows of the people whom an answer names; -1 for a decoy, as nobody is there."""
+    names = (address_of(outcome.round.suite, partner.contact) for partner in partners)
+    return [outcome.whose.get(name, (0, -1))[1] for name in names]
 
 
 COUNTS: Final = (3, 5, 10)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,9 @@ def local(running: Cluster) -> Cluster:
     return running
 
 
-def drafted(name: str, *, pause: int = 3600) -> dict[str, Any]:
+def drafted(name: str, *, pause: int = 3600, decoys: int = 0) -> dict[str, Any]:
     """Draft a round in which riders settle with one of two drivers."""
-    plain = draft(name, minimum=4)
+    plain = draft(name, minimum=4, decoys=decoys)
     plain["task"]["candidates"] = 2
     settling = {"cell": 0.25, "rings": [0.3, 0.6, 1.2], "asks": [2, 1], "pause": pause}
     return {**plain, "settle": settling}
@@ -120,6 +121,63 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
             # Settling's letters are not shown among those that people write.
             assert (await sessions[1].read()).letters == ()
             stranger(sessions[1], sides[1], feed.postings)
+
+    asyncio.run(whole())
+
+
+def test_decoys_write_the_same_letters_as_people(local: Cluster) -> None:
+    """Every address on the board writes what its answer requires, despite crashes; none is known.
+
+    Nobody settles with a decoy: partners are people, and they name each other.
+    """
+
+    class Crashing(Session):
+        crashes = 0
+
+        async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
+            self.crashes += 1
+            if self.crashes % 3 == 0 and self.crashes < 15:
+                raise ConnectionResetError
+            return await super().post(postings, patience=patience)
+
+    async def whole() -> None:
+        draft = drafted("hiding", decoys=1)
+        url = await asyncio.to_thread(local.open_round, draft, closes=1, expires=3600)
+        async with HttpClient() as peers:
+            sessions = await gathered(local, url, peers)
+            sick = Crashing(url, path=sessions[0].path, trusted=local.trusted, peers=peers)
+
+            async def again() -> Candidates:
+                while True:
+                    try:
+                        return await settled(sick)
+                    except ConnectionResetError:
+                        continue
+
+            sides = await asyncio.gather(again(), *(settled(session) for session in sessions[1:]))
+            check(sides)
+            owners = {side.machine.address for side in sides}
+            assert {partner for side in sides for partner in side.machine.partners} <= owners
+            assert any(side.partners for side in sides)
+            feed = sessions[1].all_letters()
+            await feed.update()
+            round_, sizes = sessions[1].round, (8, 8)
+            hidden = [
+                Candidates(ticket, shown, round_=round_, sizes=sizes)
+                for session in (sick, *sessions[1:])
+                for ticket, shown in zip(
+                    session.ticket.decoy_tickets(), session.decoy_answers, strict=True
+                )
+                if shown is not None
+            ]
+            assert len(hidden) == len(sides) == 8
+            assert not any(side.partners for side in hidden)
+            everybody = [*sides, *hidden]
+            assert len(feed.postings) == sum(letters_of(side) for side in everybody)
+            assert len({len(posting) for posting in feed.postings}) == 1
+            notices = [read_notice(raw, round_) for raw in feed.postings]
+            wrote = Counter(notice.sender.address for notice in notices if notice)
+            assert wrote == {side.machine.address: 5 for side in everybody}
 
     asyncio.run(whole())
 

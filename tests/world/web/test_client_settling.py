@@ -117,9 +117,12 @@ def check(people: list[Any]) -> int:
 
 
 def test_browsers_and_python_people_settle_with_each_other(local: Cluster) -> None:
-    """Riders and drivers of both clients pair up, and a browser that crashed resumes."""
-    plain = draft("both clients", minimum=4)
-    plain["task"]["candidates"] = 2
+    """Riders and drivers of both clients pair up, and a browser that crashed resumes.
+
+    Everybody's decoy settles too, with nobody.
+    """
+    plain = draft("both clients", minimum=4, decoys=1)
+    plain["task"]["candidates"] = 4
     rings = [0.3, 0.6, 0.9, 1.2]
     plain["settle"] = {"cell": 0.25, "rings": rings, "asks": [2, 1], "pause": 600}
     url = local.open_round(plain, closes=1, expires=7200)

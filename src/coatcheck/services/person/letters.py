@@ -11,6 +11,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Final, Protocol
 
@@ -143,7 +144,10 @@ _REQUESTS_PER_PAUSE: Final = 20
 
 
 class Correspondent(Protocol):
-    """The part of a `Session` that settling uses."""
+    """The part of a `Session` that settling uses for one address.
+
+    The sending methods are those of the person; ticket and letters are those of the address.
+    """
 
     @property
     def ticket(self) -> Ticket:
@@ -161,11 +165,8 @@ class Correspondent(Protocol):
     def window(self) -> int:
         """The seconds within which the times of requests are drawn; 0 without a relay."""
 
-    async def outcome(self, *, patience: float) -> tuple[Answer, Heading]:
-        """Return the answer and the bulletin's signed heading."""
-
     def keep(self, ticket: Ticket) -> None:
-        """Store the ticket."""
+        """Store the letters of the ticket."""
 
     async def post(self, stamped: Sequence[bytes], *, patience: float = 60.0) -> int:
         """Post letters; return the place of the first one."""
@@ -177,8 +178,22 @@ class Correspondent(Protocol):
         """Return how long to wait before the next request."""
 
 
+class Settler(Correspondent, Protocol):
+    """The part of a `Session` that settling uses: it corresponds for the report's address."""
+
+    @property
+    def decoy_answers(self) -> Sequence[Answer | None]:
+        """The answers to the decoys, once the answer is there; None for one not on the board."""
+
+    async def outcome(self, *, patience: float) -> tuple[Answer, Heading]:
+        """Return the answer and the bulletin's signed heading."""
+
+    def for_decoys(self) -> Sequence[Correspondent]:
+        """Return who corresponds for each decoy's address."""
+
+
 async def settle(
-    session: Correspondent,
+    session: Settler,
     place: Sequence[float],
     *,
     words: str = "",
@@ -188,7 +203,8 @@ async def settle(
     """Settle with the candidates of the answer, or continue after a crash.
 
     Each step is stored in the ticket before it is posted, so that a crash sends the same letters
-    again. Each step waits for candidates no longer than the terms say.
+    again. Each step waits for candidates no longer than the terms say. The person's decoys settle
+    meanwhile, as addresses of nobody: otherwise their silence would tell which report is the own.
 
     Args:
         session: a person's session in a round; its answer may not be there yet.
@@ -199,12 +215,41 @@ async def settle(
     """
     answer, heading = await session.outcome(patience=patience)
     round_, text = session.round, words.encode()
-    pause = candidates.settle_terms(round_).pause
+    candidates.settle_terms(round_)
     if len(text) > (most := words_room(round_.terms.letter_size)):
         raise Misuse(f"`words` may have at most {most} bytes in this round, got {len(text)}")
-    ticket = candidates.begin(session.ticket, place, round_=round_, now=time.time())
+    settle_one = partial(
+        _settle, sizes=heading.sizes, axes=len(place), patience=patience, look=look
+    )
+    decoys = zip(session.for_decoys(), session.decoy_answers, strict=True)
+    try:
+        async with asyncio.TaskGroup() as group:
+            own = group.create_task(settle_one(session, answer, place, text))
+            for decoy, shown in decoys:
+                if shown is not None:  # an address that is not on the board gets no letters
+                    group.create_task(settle_one(decoy, shown, None, b""))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return own.result()
+
+
+async def _settle(
+    session: Correspondent,
+    answer: Answer,
+    place: Sequence[float] | None,
+    text: bytes,
+    *,
+    sizes: Sequence[int],
+    axes: int,
+    patience: float,
+    look: float,
+) -> Candidates:
+    """Settle for one address; without a place nobody is there."""
+    round_ = session.round
+    pause = candidates.settle_terms(round_).pause
+    ticket = candidates.begin(session.ticket, place, round_=round_, now=time.time(), axes=axes)
     await asyncio.to_thread(session.keep, ticket)
-    side = Candidates(ticket, answer, round_=round_, sizes=heading.sizes)
+    side = Candidates(ticket, answer, round_=round_, sizes=sizes)
     progress, look = side.machine.progress, min(look, pause / _REQUESTS_PER_PAUSE)
     # Letters of the last step, if a crash came before they were posted.
     await _post(session, side, patience)

@@ -378,17 +378,19 @@ class Session:
 
         Several sessions may share one.
         """
-        return self._own_letters() or self.all_letters()
+        return self._own_letters()
 
     @cached_property
     def _decoy_sources(self) -> Sequence[LetterSource]:
-        """A source of letters for each decoy; without a relay they share that of the report."""
-        return [self._own_letters() or self.letter_source for _ in self.ticket.decoys]
+        """A source of letters for each decoy; they share one that has all letters of the round."""
+        shared = self.letter_source
+        alone = self._own_letters if isinstance(shared, OwnLetters) else lambda: shared
+        return [alone() for _ in self.ticket.decoys]
 
-    def _own_letters(self) -> OwnLetters | None:
-        """Return a source of the letters to given addresses; None without a relay."""
+    def _own_letters(self) -> LetterSource:
+        """Return a source of the letters to given addresses; without a relay it fetches all."""
         if not isinstance(self._peers, RelayedClient):
-            return None
+            return self.all_letters()
         size = posting_size(self.round)
         return OwnLetters(self._round_at_board, size=size, peers=self._peers)
 
@@ -396,6 +398,11 @@ class Session:
         """Return a source of all letters of the round."""
         size, url = posting_size(self.round), f"{self._round_at_board}/letters"
         return RoundLetters(url, size=size, peers=self._peers)
+
+    def for_decoys(self) -> Sequence["DecoyLetters"]:
+        """Return who writes the letters of each decoy's address."""
+        sources = enumerate(self._decoy_sources)
+        return [DecoyLetters(self, number, source) for number, source in sources]
 
     # -- the terms, and where and when requests go
 
@@ -452,6 +459,38 @@ class Session:
         trusted, boards = self._trusted, self._boards
         path = boards / self.round.terms.board.verifying if boards else self.path
         return BoardView(self.round, path=path, peers=self._peers, trusted=trusted)
+
+
+class DecoyLetters:
+    """One decoy's part in a session: its letters have their own place in the ticket and source.
+
+    Through a relay its requests come at times of their own, as if from another person.
+    """
+
+    def __init__(self, session: Session, number: int, letter_source: LetterSource) -> None:
+        self._session, self._number = session, number
+        self.letter_source = letter_source
+        self.post, self.check_posted = session.post, session.check_posted
+        self.pause = session.pause
+
+    @property
+    def ticket(self) -> Ticket:
+        """The decoy as a ticket, as it is stored."""
+        return self._session.ticket.decoy_tickets()[self._number]
+
+    @property
+    def round(self) -> TrustedTerms:
+        """The terms of the round."""
+        return self._session.round
+
+    @property
+    def window(self) -> int:
+        """The seconds within which the times of requests are drawn; 0 without a relay."""
+        return self._session.window
+
+    def keep(self, ticket: Ticket) -> None:
+        """Store the decoy's letters into the session's ticket."""
+        self._session.keep(ticket, decoy=self._number)
 
 
 def _check_address(round_: Round, url: str) -> None:
