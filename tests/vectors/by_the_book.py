@@ -205,8 +205,8 @@ def _with_pool(
             n * 64 * UNIT * sum(a * abs(math.expm1(c * v)) for a, v in zip(m, g, strict=True))
         )
         worst = max(worst, (total + top * past) * (1 + rounding + 1e-9))
-    alone = (1 - min(pools) * (1 - 1e-9)) ** (n - 1) * apart * max(0.0, p - e)
-    return min(1.0, worst + alone)
+    empty: float = (1 - min(pools) * (1 - 1e-9)) ** (n - 1)
+    return min(1.0, worst + empty * apart * max(0.0, p - e))
 
 
 def _of_split(local: float, others: int, k: int, epsilon: float) -> float:

@@ -160,3 +160,22 @@ def test_decoys_hide_in_the_browser_as_in_the_library() -> None:
         for law, crowd, each in cases
     ]
     assert ask("amplify", asks=asks) == pytest.approx(library, rel=1e-4)
+
+
+@pytest.mark.parametrize("crowd", [100, 532, 5_000, 1_000_000])
+def test_boxes_that_overlap_cost_in_the_browser_what_they_cost_in_the_library(crowd: int) -> None:
+    """The closer bound for boxes is the library's, and below the blanket's."""
+    laws = [
+        bounded(1.0, radius=0.6, dimension=2),
+        bounded(3.0, radius=0.75, dimension=1),
+        minkowski(2.0, radius=1.5, dimension=3),
+    ]
+    asks = [
+        {"law": spelled(law) | {"axes": axes}, "crowd": crowd, "delta": 1e-6}
+        for law, axes in zip(laws, (2, 1, 3), strict=True)
+    ]
+    blanket_asks = [{**one, "law": {**one["law"], "axes": 0}} for one in asks]
+    library = [promised(law, crowd=crowd, delta=1e-6).epsilon for law in laws]
+    epsilons = ask("amplify", asks=asks)
+    assert epsilons == pytest.approx(library, rel=1e-4)
+    assert all(a < b for a, b in zip(epsilons, ask("amplify", asks=blanket_asks), strict=True))
