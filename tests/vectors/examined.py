@@ -141,8 +141,7 @@ def _crowds() -> Iterator[Case]:
         ends = [delta_interval(law, size=crowd, epsilon=epsilon, decide=0.0) for law in bounds]
         low, high = min(low for low, _ in ends), min(high for _, high in ends)
         boxes = by_the_book.delta_of_params(randomizer.params(), crowd, epsilon)
-        if boxes < low:  # no bound is known to be below that of boxes that overlap (S20.30)
-            low, high = boxes * (1 - 1e-6), boxes
+        low = min(low, boxes * (1 - 1e-5))  # that of boxes that overlap is closer (S20.30)
         given = {"crowd": crowd, "decoys": 0, "epsilon": epsilon}
         yield _enclosed(name, {"params": randomizer.params(), **given}, low, high)
     decoyed: list[tuple[str, Randomizer, int, int, float]] = [
