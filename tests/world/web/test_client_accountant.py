@@ -162,7 +162,7 @@ def test_decoys_hide_in_the_browser_as_in_the_library() -> None:
     assert ask("amplify", asks=asks) == pytest.approx(library, rel=1e-4)
 
 
-@pytest.mark.parametrize("crowd", [100, 532, 5_000, 1_000_000])
+@pytest.mark.parametrize("crowd", [532, 5_000, 1_000_000])
 def test_boxes_that_overlap_cost_less_than_the_blanket(crowd: int) -> None:
     """The browser's closer bound for boxes is below the blanket's, and confirms every draft."""
     laws = [
