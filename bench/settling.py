@@ -5,9 +5,9 @@ partner within the radius, and the mean distance of those who are paired. The se
 partner from the same reports stands beside it, and how people would settle if each candidate knew
 the other's exact place, instead of the ring. Distances are in the box [-1, 1]^2, the radius is 0.4;
 the demo's city is in metres. There are no letters here; those of the demo are real. Designs are
-planned with goal "task" for people spread evenly: both groups report in one shape, and the plan
-uses nothing of the people who are measured. `--steps` instead measures quality against the number
-of candidates and of steps.
+planned with goal "task" and no decoys for people spread evenly: both groups report in one shape,
+and the plan uses nothing of the people who are measured. `--steps` instead measures quality against
+the number of candidates and of steps.
 """
 
 import math
@@ -134,7 +134,7 @@ def _measure(
     few, many = sorted(values, key=len)
     task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=candidates)
     plans = _planned((len(few), len(many)), box, epsilon, candidates)
-    draws = seeded(seed)
+    draws = seeded(1_000_000 + seed)  # not those of the places
     reports = [_read(plan, side, draws) for plan, side in zip(plans, (few, many), strict=True)]
     alone = _near(_named(one_partner(task), reports), few, many, box, radius)
     lists, scale = lists_of(_references(task, reports), candidates)[: len(asks)], scale_of(box)
@@ -162,7 +162,7 @@ def _planned(
     task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=candidates)
     groups = {name: Group(box, size) for name, size in zip(task.groups, sizes, strict=True)}
     delta = usual_delta(sizes)
-    return plan(groups, epsilon=epsilon, delta=delta, goal="task", task=task).groups
+    return plan(groups, epsilon=epsilon, delta=delta, goal="task", task=task, decoys=0).groups
 
 
 def _read(plan: Recommendation, side: Floats, draws: Entropy) -> Floats:

@@ -279,7 +279,7 @@ class Play:
         self.now = OPENS
         self._states: dict[int, bytes] = {}
         self.answers = dict[str, Answer]()
-        self.partners: dict[str, tuple[bytes, ...]] = {}
+        self.partners = Counter[str]()
         self._handles: dict[bytes, int] = {}
         for person, ticket in self.tickets.items():
             self.tell(person, what=msgspec.json.encode(ticket))
@@ -489,24 +489,30 @@ class Play:
         self.tell(person, what=repr([(one.sender.raw, one.body) for one in inbox.letters]))
 
     def settle(self) -> None:
-        """Let everybody settle from their true value, all at one pace."""
-        round_, settling = self.stage.round, dict[str, Candidates]()
-        sizes = verify_bulletin(self.bulletin, round_).heading.sizes
-        for person, ticket in self.tickets.items():
-            begun = begin(ticket, [self.stage.values[person]], round_=round_, now=0.0)
-            answer = self.answers[person]
-            settling[person] = Candidates(begun, answer, round_=round_, sizes=sizes)
-        while not all(side.machine.done for side in settling.values()):
+        """Let everybody settle from their true value, and decoys as nobody, all at one pace."""
+        round_, settling = self.stage.round, list[tuple[str, Candidates]]()
+        bulletin = verify_bulletin(self.bulletin, round_)
+        for person, own in self.tickets.items():
+            answers = (self.answers[person], *client.decoy_answers(own, bulletin))
+            places = ([self.stage.values[person]], *(None for _ in own.decoys))
+            tickets = (own, *own.decoy_tickets())
+            for ticket, answer, place in zip(tickets, answers, places, strict=True):
+                assert answer is not None
+                begun = begin(ticket, place, round_=round_, now=0.0, axes=1)
+                sizes = bulletin.heading.sizes
+                side = Candidates(begun, answer, round_=round_, sizes=sizes)
+                settling.append((person, side))
+        while not all(side.machine.done for _, side in settling):
             before = len(self.board.letters(round_.digest))
-            for person, side in settling.items():
+            for person, side in settling:
                 for posting in side.speak():
                     public = self._public(posting)
                     self.send(person, "board", public)
                     self.tell(READER, what=(public, self.board.post(posting, round_)))
             postings = self.board.letters(round_.digest)
-            for side in settling.values():
+            for _, side in settling:
                 side.hear(postings[before:], read=len(postings))
-        self.partners = {person: side.partners for person, side in settling.items()}
+        self.partners = Counter(person for person, side in settling for _ in side.partners)
 
     def _public(self, posting: bytes) -> object:
         """Return what a posting shows to those who cannot open it.

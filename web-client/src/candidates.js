@@ -9,7 +9,7 @@ import { retry, wait } from "./http-client.js";
 import { addressOf, contactOf, keyPairs } from "./keys.js";
 import { readNotice, readSettling, write, writeNotice } from "./letters.js";
 import * as messages from "./messages.js";
-import { waitRandomly, STEP } from "./relay-client.js";
+import { waitRandomly } from "./relay-client.js";
 import { cellOf, cellOfNobody, Rings } from "./rings.js";
 import { isNotice, leastLetter, newProgress, schedule, Settling, wordsRoom } from "./settling.js";
 import { decoyTickets, withLetters } from "./ticket.js";
@@ -19,7 +19,8 @@ const LOOKS = 20; // how often per pause the client looks for letters
 /** Return the settling parameters of the terms; refuse terms without them. */
 export function settlingTerms({ terms }) {
   if (!terms.settle) throw new Refused("this round has no settling: its terms have no `settle`; use `collect` instead");
-  return { asks: [3, 2], pause: 60, ...terms.settle };
+  const { pause = 60 } = terms.settle;
+  return { asks: [3, 2], pause, spread: pause / 4, ...terms.settle };
 }
 
 /** Return the rings of the terms; refuse terms that no letter has room for. */
@@ -162,10 +163,13 @@ function readable(round, contact) {
  * the ticket before anything of a step is posted. If the board does not answer, retries for `patience` seconds.
  *
  * The ticket's decoys settle meanwhile, as addresses of nobody: their silence would tell which report is the own.
- * @param {import("./types.js").Ticket} ticket @param {number[]} place @param {import("./types.js").Answer} answer
+ * @param {import("./types.js").Ticket} ticket
+ * @param {number[] | null} place without one the person settles with nobody, and writes the same letters, without words
+ * @param {import("./types.js").Answer} answer
  * @param {object} options
  * @param {import("./types.js").Round} options.round
  * @param {number[]} options.sizes
+ * @param {number} [options.axes] how many numbers a place has, if there is none
  * @param {Uint8Array} options.words the text for the partner, or for all who are near; may be empty
  * @param {import("./board-view.js").BoardView} options.board
  * @param {(ticket: import("./types.js").Ticket) => unknown} options.save
@@ -174,10 +178,11 @@ function readable(round, contact) {
  * @param {number} [options.patience]
  * @returns {Promise<Candidates>}
  */
-export async function settleByLetter(ticket, place, answer, { save, decoyAnswers = [], ...options }) {
+export async function settleByLetter(ticket, place, answer, { save, decoyAnswers = [], axes = 2, ...options }) {
   const { round, words, board } = options;
   const capacity = wordsRoom(round.terms.letter_size);
   if (words.length > capacity) throw new Misuse(`\`words\` must have at most ${capacity} bytes in this round, got ${words.length}`);
+  if (place === null && words.length) throw new Misuse("nobody gets `words` from an address of nobody: give a place, or leave them out");
   const decoys = decoyTickets(ticket);
   if (decoyAnswers.length !== decoys.length) throw new Misuse("give `decoyAnswers`: without the letters of your decoys, others would know your own report");
   let stored = ticket;
@@ -187,7 +192,9 @@ export async function settleByLetter(ticket, place, answer, { save, decoyAnswers
     const whole = stored;
     return saved(() => save(whole));
   };
-  const shared = { ...options, board: new SharedBoard(board), axes: place.length };
+  // At random times, or the order of the log would show which addresses are one person's (S15.32).
+  const spread = board.window || decoys.length ? settlingTerms(round).spread : 0;
+  const shared = { ...options, board: new SharedBoard(board), axes: place?.length ?? axes, spread };
   const [side] = await Promise.all([
     settleAddress(ticket, place, answer, { ...shared, save: saveAs(null) }),
     ...decoys.flatMap((decoy, number) => { // an address that is not on the board gets no letters
@@ -244,8 +251,8 @@ class SharedBoard {
   }
 }
 
-/** Settle for one address; without a place nobody is there. */
-async function settleAddress(ticket, place, answer, { round, sizes, words, board, save, axes, look = 1, patience = 600 }) {
+/** Settle for one address; without a place nobody is there. Letters are posted at random times within `spread` seconds. */
+async function settleAddress(ticket, place, answer, { round, sizes, words, board, save, axes, spread, look = 1, patience = 600 }) {
   const { pause } = settlingTerms(round);
   const begun = beginSettling(ticket, place, round, seconds(), axes);
   await save(begun);
@@ -268,7 +275,10 @@ async function settleAddress(ticket, place, answer, { round, sizes, words, board
     const isPlaced = progress.placed.some(([, placed]) => equal(placed, posting));
     if (!isPlaced) progress.placed.push([at, posting]);
   };
-  await post(); // postings that a crash may have held back
+  if (progress.outbox.length) { // postings that a crash may have held back
+    await waitRandomly(spread);
+    await post();
+  }
   while (!machine.done) {
     const end = progress.begun + progress.step * pause;
     const hidden = Math.max(end, seconds()) + patience;
@@ -283,7 +293,7 @@ async function settleAddress(ticket, place, answer, { round, sizes, words, board
     }
     if ((await side.speak(words)).length) {
       await save(side.ticket);
-      await waitRandomly(board.window ? STEP * pause : 0);
+      await waitRandomly(spread);
       await post();
     }
   }

@@ -236,9 +236,6 @@ function domain(host) {
   return labels.slice(registry ? -3 : -2).join(".");
 }
 
-/** The share of a pause of settling within which the client posts the letters of a step. */
-export const STEP = 0.25;
-
 /**
  * Return the seconds within which request times are drawn; 0 means at once.
  * @param {{ terms: any }} round @param {unknown} peer @returns {number}

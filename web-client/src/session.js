@@ -184,14 +184,16 @@ export class Session {
 
   /**
    * Settle with the candidates of your answer, or resume after a crash. Return your partners and what they wrote.
-   * @param {number[]} place @param {{ words?: string | Uint8Array, patience?: number, look?: number }} [options]
+   * Without a place (null) you settle with nobody and write the same letters. In a round with decoys do this if you do not
+   * want to settle: otherwise the silence of your addresses would show that they belong together.
+   * @param {number[] | null} place @param {{ words?: string | Uint8Array, axes?: number, patience?: number, look?: number }} [options]
    * @returns {Promise<{ partners: string[], contacts: Uint8Array[], words: { contact: Uint8Array, body: Uint8Array }[] }>}
    */
-  async settle(place, { words = "", patience = 600, look = 1 } = {}) {
+  async settle(place, { words = "", axes = 2, patience = 600, look = 1 } = {}) {
     const [ticket, round] = [await this.#ticket(), await this.round()];
     const answer = this.#answer ?? await this.collect({ patience });
     const options = {
-      round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), decoyAnswers: this.#decoyAnswers, look, patience,
+      round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), decoyAnswers: this.#decoyAnswers, axes, look, patience,
     };
     const side = await settleByLetter(ticket, place, answer, { ...options, save: (changed) => this.#store.saveTicket(changed) });
     return { partners: side.machine.partners.map(hex), contacts: side.partners, words: side.words };

@@ -113,6 +113,10 @@ def take_part(
                 )
                 settled = await settle_by_letter(session, value, words=words)
                 document["settled"] = settling_document(settled)
+            elif decoys and invitation.round.terms.settle:
+                hint("your addresses write letters as nobody's, or their silence would show them")
+                axes = invitation.randomizer.domain.dimension
+                await settle_by_letter(session, None, axes=axes)
             return document
 
     try:

@@ -17,7 +17,9 @@ from coatcheck.protocol import client
 from coatcheck.protocol.letters import read_notice
 from coatcheck.protocol.settling.candidates import Candidates, begin
 from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person import letters
 from coatcheck.services.person.letters import RoundLetters, settle
+from coatcheck.services.person.relay_client import wait_random
 from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, draft
@@ -38,6 +40,7 @@ def drafted(name: str, *, pause: int = 3600, decoys: int = 0) -> dict[str, Any]:
     plain = draft(name, minimum=4, decoys=decoys)
     plain["task"]["candidates"] = 2
     settling = {"cell": 0.25, "rings": [0.3, 0.6, 1.2], "asks": [2, 1], "pause": pause}
+    settling["spread"] = 0.3
     return {**plain, "settle": settling}
 
 
@@ -125,11 +128,21 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
     asyncio.run(whole())
 
 
-def test_decoys_write_the_same_letters_as_people(local: Cluster) -> None:
+def test_decoys_write_the_same_letters_as_people(
+    local: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every address on the board writes what its answer requires, despite crashes; none is known.
 
-    Nobody settles with a decoy: partners are people, and they name each other.
+    Nobody settles with a decoy, or with somebody who does not want to: partners are people, and
+    they name each other. Before each posting a client waits for a random time.
     """
+    waits: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+        await wait_random(seconds)
+
+    monkeypatch.setattr(letters, "wait_random", wait)
 
     class Crashing(Session):
         crashes = 0
@@ -154,8 +167,11 @@ def test_decoys_write_the_same_letters_as_people(local: Cluster) -> None:
                     except ConnectionResetError:
                         continue
 
-            sides = await asyncio.gather(again(), *(settled(session) for session in sessions[1:]))
+            unwilling = settle(sessions[-1], None, axes=2, patience=PATIENCE, look=0.1)
+            others = (settled(session) for session in sessions[1:-1])
+            sides = await asyncio.gather(again(), *others, unwilling)
             check(sides)
+            assert not sides[-1].partners
             owners = {side.machine.address for side in sides}
             assert {partner for side in sides for partner in side.machine.partners} <= owners
             assert any(side.partners for side in sides)
@@ -178,6 +194,9 @@ def test_decoys_write_the_same_letters_as_people(local: Cluster) -> None:
             notices = [read_notice(raw, round_) for raw in feed.postings]
             wrote = Counter(notice.sender.address for notice in notices if notice)
             assert wrote == {side.machine.address: 5 for side in everybody}
+            assert set(waits) == {0.3}
+            # Who asks writes at eleven of the sixteen steps, who answers at thirteen.
+            assert len(waits) >= 8 * 11 + 8 * 13
 
     asyncio.run(whole())
 

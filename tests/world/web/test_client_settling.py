@@ -124,7 +124,7 @@ def test_browsers_and_python_people_settle_with_each_other(local: Cluster) -> No
     plain = draft("both clients", minimum=4, decoys=1)
     plain["task"]["candidates"] = 4
     rings = [0.3, 0.6, 0.9, 1.2]
-    plain["settle"] = {"cell": 0.25, "rings": rings, "asks": [2, 1], "pause": 600}
+    plain["settle"] = {"cell": 0.25, "rings": rings, "asks": [2, 1], "pause": 600, "spread": 0.3}
     url = local.open_round(plain, closes=1, expires=7200)
     people = asyncio.run(everybody(url, local, PLACES, HERE_TOO))
     assert all(len(person["partners"]) <= 1 for person in people)

@@ -26,7 +26,7 @@ from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.protocol.wire.messages import Answer
 from coatcheck.services.documents import MORE, NUMBERS, BoardRoundStatus
 from coatcheck.services.person.board_view import Peers
-from coatcheck.services.person.relay_client import STEP, RelayedClient, wait_random
+from coatcheck.services.person.relay_client import RelayedClient, wait_random
 from coatcheck.services.web.client import BULK
 
 _NUMBER: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
@@ -194,8 +194,9 @@ class Settler(Correspondent, Protocol):
 
 async def settle(
     session: Settler,
-    place: Sequence[float],
+    place: Sequence[float] | None,
     *,
+    axes: int = 0,
     words: str = "",
     patience: float = 600.0,
     look: float = 1.0,
@@ -209,19 +210,31 @@ async def settle(
     Args:
         session: a person's session in a round; its answer may not be there yet.
         place: where the person is; candidates get only the ring in which they are of each other.
+            Without one the person settles with nobody, and writes the same letters, without words.
+        axes: the number of numbers of a place, if there is none.
         words: what partners get at the end, for example a place to meet; nothing unless stated.
         patience: seconds to wait for the bulletin, and for a board that does not answer.
         look: seconds between two requests for letters; they come at least twenty times per pause.
     """
     answer, heading = await session.outcome(patience=patience)
     round_, text = session.round, words.encode()
-    candidates.settle_terms(round_)
+    terms = candidates.settle_terms(round_)
     if len(text) > (most := words_room(round_.terms.letter_size)):
         raise Misuse(f"`words` may have at most {most} bytes in this round, got {len(text)}")
+    if place is None and text:
+        raise Misuse(
+            "nobody gets `words` from an address of nobody: give a place, or leave them out"
+        )
+    decoys = list(zip(session.for_decoys(), session.decoy_answers, strict=True))
+    # At random times, or the order of the log would show which addresses are one person's (S15.32).
     settle_one = partial(
-        _settle, sizes=heading.sizes, axes=len(place), patience=patience, look=look
+        _settle,
+        sizes=heading.sizes,
+        axes=axes if place is None else len(place),
+        spread=terms.posting_seconds if session.window or decoys else 0.0,
+        patience=patience,
+        look=look,
     )
-    decoys = zip(session.for_decoys(), session.decoy_answers, strict=True)
     try:
         async with asyncio.TaskGroup() as group:
             own = group.create_task(settle_one(session, answer, place, text))
@@ -241,25 +254,30 @@ async def _settle(
     *,
     sizes: Sequence[int],
     axes: int,
+    spread: float,
     patience: float,
     look: float,
 ) -> Candidates:
-    """Settle for one address; without a place nobody is there."""
+    """Settle for one address; without a place nobody is there.
+
+    Letters are posted at random times within `spread` seconds.
+    """
     round_ = session.round
     pause = candidates.settle_terms(round_).pause
     ticket = candidates.begin(session.ticket, place, round_=round_, now=time.time(), axes=axes)
     await asyncio.to_thread(session.keep, ticket)
     side = Candidates(ticket, answer, round_=round_, sizes=sizes)
     progress, look = side.machine.progress, min(look, pause / _REQUESTS_PER_PAUSE)
-    # Letters of the last step, if a crash came before they were posted.
-    await _post(session, side, patience)
+    if progress.outbox:  # letters of the last step, if a crash came before they were posted
+        await wait_random(spread)
+        await _post(session, side, patience)
     while not side.machine.done:
         await _wait(session, side, pause=pause, look=look, patience=patience)
         if progress.placed and side.machine.steps[progress.step].kind is Kind.WORDS:
             await session.check_posted(progress.placed, patience=patience)
         if side.speak(text):
             await asyncio.to_thread(session.keep, side.ticket)  # a slow disk must not block others
-            await wait_random(STEP * pause if session.window else 0)
+            await wait_random(spread)
             await _post(session, side, patience)
     end = progress.begun + (len(side.machine.steps) + 1) * pause
     while not side.machine.complete and time.time() < end:

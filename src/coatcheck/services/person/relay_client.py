@@ -293,9 +293,6 @@ def _is_about_keys(answer: HttpAnswer) -> bool:
 
 # -- random request times
 
-STEP: Final = 0.25
-"""The share of a pause of settling within which the letters of a step are posted (S17.26)."""
-
 
 def window_of(round_: Round, peers: HttpClient | RelayedClient) -> int:
     """Return the seconds within which request times are drawn; 0 without a relay (S17.27)."""
