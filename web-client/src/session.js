@@ -99,6 +99,8 @@ export class Session {
       spend(ledger, ticket, invitation); // refuses before anything is stored
       const board = await this.#board();
       await retry(() => board.terms(), patience);
+      const peer = await this.#client();
+      if (peer instanceof RelayClient) await retry(() => peer.findLists(), patience);
       await this.#store.saveTerms({ signed: this.#signed, relay: this.#relay });
       await this.#store.saveTicket(ticket);
     }
@@ -233,7 +235,10 @@ export class Session {
       throw new Refused(`these terms belong to the round at ${round.address}, not at ${this.url}: ask for the right address`);
     }
     if (this.#peer instanceof RelayClient) {
-      this.#peer.know(round.terms.shufflers.map((party) => party.url));
+      const { shufflers, board } = round.terms;
+      this.#peer.know(shufflers.map((party) => party.url));
+      const check = async (list, peer) => new BoardView(round, { peer, ...await this.#store.checkpoint(round) }).keys(list);
+      this.#peer.checkLists(check, [...shufflers, board].map((party) => [party.url, party.verifying]));
       this.#peer.level(Math.max(round.document.length + 1024, ...round.terms.groups.map((_, group) => round.uploadSize(group))));
     }
     this.#signed = signed;

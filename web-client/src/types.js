@@ -35,7 +35,7 @@
  * @property {(point: number[], turn: number) => any[]} center
  */
 /** @typedef {Simple | null | Record<string, Simple | null>} Place */
-/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, exact?: boolean, binary?: boolean }} TwoLevel `exact`: nothing is rounded but floats; `binary`: there are two reports */
+/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, exact?: boolean, binary?: boolean, axes?: number }} TwoLevel `exact`: nothing is rounded but floats; `binary`: there are two reports; `axes`: of caps that are boxes, else 0 */
 /** @typedef {(TwoLevel | { epsilon: number, fields: TwoLevel[] }) & { rate?: number, decoys?: number }} Law `decoys`: how many each person sends beside the report */
 /**
  * @typedef {object} Invitation terms that keep their promise, for one group
