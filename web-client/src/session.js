@@ -13,7 +13,7 @@ import { hex, parse, text, utf8 } from "./encoding.js";
 import { Entropy } from "./entropy.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
 import { DirectClient, retry } from "./http-client.js";
-import { recordOutcome, spend, spent, worst } from "./ledger.js";
+import { checkLetters, disclosures, recordOutcome, spend, spent, worst } from "./ledger.js";
 import { read, write } from "./letters.js";
 import { readHeading } from "./messages.js";
 import { waitRandomly, pauseRule, RelayClient, windowOf } from "./relay-client.js";
@@ -99,6 +99,8 @@ export class Session {
       spend(ledger, ticket, invitation); // refuses before anything is stored
       const board = await this.#board();
       await retry(() => board.terms(), patience);
+      const peer = await this.#client();
+      if (peer instanceof RelayClient) await retry(() => peer.findLists(), patience);
       await this.#store.saveTerms({ signed: this.#signed, relay: this.#relay });
       await this.#store.saveTicket(ticket);
     }
@@ -191,6 +193,7 @@ export class Session {
    */
   async settle(place, { words = "", axes = 2, patience = 600, look = 1 } = {}) {
     const [ticket, round] = [await this.#ticket(), await this.round()];
+    if (await this.#store.hasLedger()) checkLetters(await this.#store.ledger(), ticket);
     const answer = this.#answer ?? await this.collect({ patience });
     const options = {
       round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), decoyAnswers: this.#decoyAnswers, axes, look, patience,
@@ -200,13 +203,13 @@ export class Session {
   }
 
   /**
-   * Return what all rounds of this store have cost so far, what they cost at worst while outcomes are overdue, and
-   * the limit; null before the first round.
+   * Return what all rounds of this store have cost so far, what they cost at worst while outcomes are overdue, how many
+   * candidates may have learned an answer by letter, and the limit; null before the first round.
    */
   async spent() {
     if (!await this.#store.hasLedger()) return null;
     const ledger = await this.#store.ledger();
-    return { ...spent(ledger), worst: worst(ledger), rounds: ledger.entries.length, of: { epsilon: ledger.epsilon, delta: ledger.delta } };
+    return { ...spent(ledger), worst: worst(ledger), disclosures: disclosures(ledger), rounds: ledger.entries.length, of: { epsilon: ledger.epsilon, delta: ledger.delta } };
   }
 
   /** Return the verified terms that you joined, or would join. @returns {Promise<import("./types.js").Round>} */
@@ -232,7 +235,10 @@ export class Session {
       throw new Refused(`these terms belong to the round at ${round.address}, not at ${this.url}: ask for the right address`);
     }
     if (this.#peer instanceof RelayClient) {
-      this.#peer.know(round.terms.shufflers.map((party) => party.url));
+      const { shufflers, board } = round.terms;
+      this.#peer.know(shufflers.map((party) => party.url));
+      const check = async (list, peer) => new BoardView(round, { peer, ...await this.#store.checkpoint(round) }).keys(list);
+      this.#peer.checkLists(check, [...shufflers, board].map((party) => [party.url, party.verifying]));
       this.#peer.level(Math.max(round.document.length + 1024, ...round.terms.groups.map((_, group) => round.uploadSize(group))));
     }
     this.#signed = signed;

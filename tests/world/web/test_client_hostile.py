@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.oblivious_http import PERIOD, GatewayKey, signed_part, write_keys
+from coatcheck.protocol.oblivious_http import GatewayKey, write_keys
 from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.protocol.wire.bulletins import PERIOD, KeyList
 from coatcheck.services.local_cluster import Cluster
 from support.rounds import SmallRound
 from support.service_rounds import QUICK, draft
@@ -31,9 +32,9 @@ def ask() -> Any:
 def settling(**settle: Any) -> str:
     """Write terms by which people settle; nobody's signature is looked at."""
     plain = json.loads(SmallRound().round.document)
-    return json.dumps(
-        {**plain, "settle": {"cell": 0.1, "rings": [0.4], "asks": [1], "pause": 1, **settle}}
-    )
+    work = {"name": "least-cost-matching", "params": {"candidates": 2}}
+    rings = {"cell": 0.1, "rings": [0.4], "asks": [1], "pause": 1}
+    return json.dumps({**plain, "task": work, "settle": {**rings, **settle}})
 
 
 @pytest.mark.parametrize("kind", ["slow", "storage", "files"])
@@ -80,7 +81,7 @@ def test_a_second_key_list_of_a_day_is_refused(ask: Any) -> None:
 
     def listed(number: int, period: int) -> dict[str, Any]:
         keys, until = write_keys([GatewayKey(number, bytes([number] * 32))]), (period + 1) * PERIOD
-        signature = signing.sign(signed_part(keys, until)).hex()
+        signature = signing.sign(KeyList.signed_part(keys, until)).hex()
         return {"keys": keys.hex(), "until": until, "signatures": signature}
 
     first, second = listed(1, today), listed(2, today)

@@ -34,7 +34,7 @@ from coatcheck.protocol.log.verification import VerifiedBulletin
 from coatcheck.protocol.outcomes import check_not_overdue, pending_text
 from coatcheck.protocol.terms import PrivacyPass, Round, Tokens
 from coatcheck.protocol.ticket import Ticket, keep_receipt, keep_registered
-from coatcheck.protocol.wire.bulletins import Heading, posting_size
+from coatcheck.protocol.wire.bulletins import Heading, KeyList, posting_size
 from coatcheck.protocol.wire.encoding import document, read_document
 from coatcheck.protocol.wire.messages import Answer
 from coatcheck.services.documents import Offer, Posted
@@ -136,7 +136,7 @@ class Session:
                 " take part"
             )
         self._offer = offer
-        self._pad_messages()
+        self._use_terms()
         return offer
 
     async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
@@ -148,6 +148,8 @@ class Session:
         )
         _check_address(invitation.round, self.url)
         await patiently(self._view().check_logged, patience)
+        if isinstance(self._peers, RelayedClient):
+            await patiently(self._peers.find_lists, patience)
         return invitation
 
     async def join(
@@ -208,8 +210,7 @@ class Session:
         since, the ticket has no receipt: `collect` shows whether it counted. `token` has one token
         per shuffler, separated by commas, if they ask for tokens.
         """
-        if isinstance(self._peers, RelayedClient):
-            self._peers.add_shufflers(party.url for party in round_.terms.shufflers)
+        await self._load_terms()
         ticket, window = self.ticket, window_of(round_, self._peers)
         if ticket.receipt:
             return ticket
@@ -432,13 +433,17 @@ class Session:
         self._offer = self._offer or stored_offer(self.path)
         if self._offer is None:
             await self.offer(patience=30.0)
-        self._pad_messages()
+        self._use_terms()
 
-    def _pad_messages(self) -> None:
-        """Give all messages through a relay the size that the terms need (S17.30)."""
+    def _use_terms(self) -> None:
+        """Tell a relayed client what it needs of the terms: sizes, and who signs key lists."""
         if isinstance(self._peers, RelayedClient):
             offer, upload = msgspec.json.encode(self._fetched_offer), max(self.round.upload_sizes)
             self._peers.pad_for(max(len(offer), upload))
+            terms = self.round.terms
+            self._peers.add_shufflers(party.url for party in terms.shufflers)
+            roles = {party.url: party.verifying for party in (*terms.shufflers, terms.board)}
+            self._peers.check_lists(self._check_list, signers=roles)
 
     @property
     def window(self) -> int:
@@ -454,11 +459,14 @@ class Session:
     def _round_at_board(self) -> str:
         return f"{self.round.terms.board.url}/rounds/{self.round.digest.hex()}"
 
-    def _view(self) -> BoardView:
+    async def _check_list(self, keys: KeyList, peers: RelayedClient) -> None:
+        await self._view(peers).check_keys(keys)
+
+    def _view(self, peers: Peers | None = None) -> BoardView:
         """Return this person's view of the board, from the last stored checkpoint."""
         trusted, boards = self._trusted, self._boards
         path = boards / self.round.terms.board.verifying if boards else self.path
-        return BoardView(self.round, path=path, peers=self._peers, trusted=trusted)
+        return BoardView(self.round, path=path, peers=peers or self._peers, trusted=trusted)
 
 
 class DecoyLetters:
