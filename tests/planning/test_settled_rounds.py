@@ -36,8 +36,8 @@ def planned(
 
 
 def test_decoys_are_chosen_where_they_serve_clearly_more() -> None:
-    """600 and 800 people with short lists: one decoy each; the plan says what it tried, and why."""
-    chosen = planned((600, 800), matched())
+    """400 and 1,600 people with short lists: one decoy each; the plan says what it tried."""
+    chosen = planned((400, 1600), matched(4))
     assert [group.decoys for group in chosen] == [1, 1]
     assert all(group.randomizer.epsilon <= 6 for group in chosen)
     assert all(group.best.guarantee.epsilon <= 1 for group in chosen)
@@ -48,7 +48,7 @@ def test_decoys_are_chosen_where_they_serve_clearly_more() -> None:
     assert first.score > longer.score + 0.02 > plain.score
     assert all(one.held_out for one in chosen.tried)
     text = str(chosen)
-    assert "1 decoy, 16 cells, local ε = 6" in text
+    assert "1 decoy, 9 cells, local ε = 6" in text
     assert text.count("(chosen)") == 1
     assert "candidates per person" in text
 
