@@ -19,6 +19,8 @@ import numpy as np
 from coatcheck.accounting.numerics import END, UNIFORMS, Array, smoothing
 
 _UNIT: Final = 2.0**-53
+# Axes above which boxes have too many patterns.
+MOST_AXES: Final = 8
 # Width of each uniform variable of the noise over 1/c.
 WIDTH: Final = 0.08
 # Standard deviations of the sum between the images that a sum over points adds.
@@ -127,19 +129,19 @@ def pooled(caps: BoxCaps) -> Array:
     return np.asarray(np.where(ALL, math.exp(caps.epsilon), 1.0) * _HIDDEN)
 
 
-def kinds(caps: BoxCaps, share: float, epsilon: float) -> tuple[Array, Array]:
-    """Return R(x) less the pool, and the evidence R0 - e R1, of each kind of reports."""
-    p, e = math.exp(caps.epsilon), math.exp(epsilon)
+def kinds(local: float, epsilon: float) -> tuple[Array, Array]:
+    """Return R(x) and the evidence R0 - e R1 of each kind of reports, the latter rounded up."""
+    p, e = math.exp(local), math.exp(epsilon)
     first, second, other = (np.where(inside, p, 1.0) for inside in (IN0, IN1, INX))
-    rounding = 16 * _UNIT * (first + e * second)
-    return other - share * pooled(caps), first - e * second + rounding
+    return other, first - e * second + 16 * _UNIT * (first + e * second)
 
 
 def with_pool(
     caps: BoxCaps, share: float, *, size: int, epsilon: float, fine: bool = True
 ) -> float:
     """Bound δ(ε_c), where the pool takes this share of what x0 and x1 have in common."""
-    level, evidence = kinds(caps, share, epsilon)
+    level, evidence = kinds(caps.epsilon, epsilon)
+    level = level - share * pooled(caps)
     values, mass = evidence / level, caps.volumes * level
     values = np.maximum(values, -size * float(values.max()))
     chance = caps.volumes @ (share * pooled(caps))  # κ of each pattern

@@ -343,7 +343,7 @@ def upper_by_integral(atoms: Atoms, *, size: int, epsilon: float, fine: bool = T
         if values.size > _MAX_VALUES:
             values, mass = _fewer(values, mass, e)
         worst = max(
-            worst, _integral(values, mass, size=size, width=_FINE_STEP if fine else _COARSE_STEP)
+            worst, mean_excess(values, mass, size=size, width=_FINE_STEP if fine else _COARSE_STEP)
         )
     return min(1.0, worst)
 
@@ -381,7 +381,7 @@ def _fewer(values: Array, mass: Array, e: float) -> tuple[Array, Array]:
     return points[used] + 16 * _UNIT * (np.abs(points[used]) + e), spread[used]
 
 
-def _integral(values: Array, mass: Array, *, size: int, width: float) -> float:
+def mean_excess(values: Array, mass: Array, *, size: int, width: float) -> float:
     """Bound E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, otherwise zero."""
     return integral(values, mass, sizes=[size], shares=[1.0], width=width)
 

@@ -18,7 +18,7 @@ from numbers import Real
 from typing import Final, TypeAlias
 
 from coatcheck.accounting.binary_response import TwoReports, symmetric
-from coatcheck.accounting.box_caps import BoxCaps
+from coatcheck.accounting.box_caps import MOST_AXES, BoxCaps
 from coatcheck.accounting.numerics import check_count, check_epsilon, check_share
 from coatcheck.errors import Misuse
 
@@ -415,7 +415,7 @@ def pair(law: Law) -> AnyPair:
         if law.binary:
             return symmetric(law.epsilon)
         share = law.kernel / law.cap if law.cap > 0 else 0.0
-        if law.axes > 0 and share > 0 and worst.flat > 0:
+        if 0 < law.axes <= MOST_AXES and share > 0 and worst.flat > 0:
             share = share ** (1 / law.axes) * (1 - 1e-14)
             caps = BoxCaps(epsilon=law.epsilon, cap=law.cap, share=share, axes=law.axes)
             return Boxed(pair=worst, caps=caps)
