@@ -14,11 +14,10 @@ from typing import Final
 import numpy as np
 
 from bench._crowds import geographic
-from bench.priors import WIDEST
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.planning.comparison import check_file
-from coatcheck.randomizers import BoundedResponse, Prior, choose, tuned
+from coatcheck.randomizers import Prior, choose
 from coatcheck.randomizers.choice import misses
 
 DATA: Final = "gowalla_sf"
@@ -47,8 +46,7 @@ def main(arguments: list[str]) -> int:
 
 def readings(epsilon: float, box: Box, people: Floats, prior: Prior) -> dict[str, Floats]:
     """Return the places that each decoder gives at one local ε."""
-    radius = min(WIDEST, tuned(BoundedResponse, domain=box, epsilon=epsilon).radius)
-    plain = BoundedResponse(domain=box, epsilon=epsilon, radius=radius)
+    plain = choose(epsilon=epsilon, domain=box, crowd=len(people)).randomizer
     reports = plain.randomize(people, seeded(1))
     best = choose(epsilon=epsilon, domain=box, prior=prior)
     named = best.randomizer.randomize(people, seeded(2))

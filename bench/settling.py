@@ -2,11 +2,12 @@
 
 `python -m bench settling` prints for each crowd the share of the smaller side that ends with a
 partner within the radius, and the mean distance of those who are paired. The server's own single
-partner from the same reports stands beside it. Distances are in the box [-1, 1]^2, the radius is
-0.4; the demo's city is in metres. Letters have no seals here; those of the demo do. Designs are
-planned with goal "task" for people spread evenly: both groups report in one shape, and the plan
-uses nothing of the people who are measured. `--steps` instead measures quality against the number
-of candidates and of steps.
+partner from the same reports stands beside it, and how people would settle if each candidate knew
+the other's exact place, instead of the ring. Distances are in the box [-1, 1]^2, the radius is 0.4;
+the demo's city is in metres. There are no letters here; those of the demo are real. Designs are
+planned with goal "task" and no decoys for people spread evenly: both groups report in one shape,
+and the plan uses nothing of the people who are measured. `--steps` instead measures quality against
+the number of candidates and of steps.
 """
 
 import math
@@ -17,6 +18,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from msgspec.structs import replace
 
 from bench import Figure, show
 from bench._crowds import check_ins, sides, spread
@@ -25,9 +27,10 @@ from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.planning import Group, Recommendation, plan
 from coatcheck.planning.budget_search import usual_delta
+from coatcheck.protocol.drafting import usual_settling
 from coatcheck.randomizers.choice import misses
 from coatcheck.simulation.quality import one_partner
-from coatcheck.simulation.settling import ASKS, usual_cell
+from coatcheck.simulation.settling import settle_by_rings
 from coatcheck.simulation.trial import make_task
 from coatcheck.tasks import References, Task
 from coatcheck.tasks.contract import scale_of
@@ -101,7 +104,7 @@ def _gowalla(seed: int) -> list[Floats]:
 
 
 def _figures(name: str, results: list[tuple[float, ...]], goal: tuple[float, ...]) -> list[Figure]:
-    alone, missed, paired, mean, median = np.mean(results, axis=0)
+    alone, missed, paired, mean, median, exact = np.mean(results, axis=0)
     error = np.std(results, axis=0, ddof=1) / math.sqrt(len(results))
     targets = [1 - goal[0] if goal and goal[0] else None, *goal[1:], None, None][:3]
     return [
@@ -110,6 +113,7 @@ def _figures(name: str, results: list[tuple[float, ...]], goal: tuple[float, ...
             what="  share not near or unpaired, settled", value=missed, unit="", target=targets[0]
         ),
         Figure(what="  standard error", value=error[1], unit=""),
+        Figure(what="  the same, if candidates knew exact places", value=exact, unit=""),
         Figure(what="  share unpaired", value=1 - paired, unit=""),
         Figure(what="  mean distance", value=mean, unit="", target=targets[1]),
         Figure(what="  median distance", value=median, unit="", target=targets[2]),
@@ -124,20 +128,22 @@ def _measure(
     *,
     radius: float,
     candidates: int = 5,
-    asks: Sequence[int] = ASKS,
+    asks: Sequence[int] = (3, 2),
 ) -> tuple[float, ...]:
     """Plan, report, list and settle once: shares and distances of the smaller side."""
     few, many = sorted(values, key=len)
     task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=candidates)
     plans = _planned((len(few), len(many)), box, epsilon, candidates)
-    draws = seeded(seed)
+    draws = seeded(1_000_000 + seed)  # not those of the places
     reports = [_read(plan, side, draws) for plan, side in zip(plans, (few, many), strict=True)]
     alone = _near(_named(one_partner(task), reports), few, many, box, radius)
-    lists = lists_of(_references(task, reports), candidates)
-    factors = np.array(scale_of(box) or (1.0,) * box.dimension)
-    first, second = (np.floor(group * factors / usual_cell(box)) for group in (few, many))
-    partners = settled(first, second, lists[: len(asks)], asks=asks)
+    lists, scale = lists_of(_references(task, reports), candidates)[: len(asks)], scale_of(box)
+    terms = replace(usual_settling(task, box), asks=tuple(asks))
+    partners = settle_by_rings(few, many, lists, terms=terms, scale=scale)
     pairs = [(one, other) for one, other in enumerate(partners.tolist()) if other >= 0]
+    factors = np.array(scale or (1.0,) * box.dimension)
+    knowing = settled(few * factors, many * factors, lists, asks=asks)
+    better = [(one, other) for one, other in enumerate(knowing.tolist()) if other >= 0]
     apart = _apart(pairs, few, many, box)
     return (
         1 - alone,
@@ -145,6 +151,7 @@ def _measure(
         len(pairs) / len(few),
         float(apart.mean()),
         float(np.median(apart)),
+        1 - _near(better, few, many, box, radius),
     )
 
 
@@ -155,7 +162,7 @@ def _planned(
     task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=candidates)
     groups = {name: Group(box, size) for name, size in zip(task.groups, sizes, strict=True)}
     delta = usual_delta(sizes)
-    return plan(groups, epsilon=epsilon, delta=delta, goal="task", task=task).groups
+    return plan(groups, epsilon=epsilon, delta=delta, goal="task", task=task, decoys=0).groups
 
 
 def _read(plan: Recommendation, side: Floats, draws: Entropy) -> Floats:

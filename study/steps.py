@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 
 from coatcheck import Group, LeastCostMatching, MaximumMatching, Misuse, Prior, plan
+from coatcheck.protocol.drafting import usual_settling
 from coatcheck.randomizers import Randomizer
+from coatcheck.simulation.settling import settle_by_rings
 from coatcheck.tasks.matching import lists_of
-from coatcheck.tasks.shortlists import settled
 from study import datasets
 from study.conventions import PUBLISHED, SERVING_RADIUS, SQUARE, Design, delta, design, designs_for
 from study.draws import Floats, Places, draw_groups, error, nobody, spread
@@ -36,9 +37,6 @@ STEPS: Final = (
 KNOWING: Final = ("prior, no report", "prior", "prior, expected cost")
 EPSILON: Final = 1.0
 CANDIDATES: Final = 5
-# The same as in `coatcheck.simulation.settling`; study/tests/test_places.py compares the two.
-ASKS: Final = (3, 2)
-CELL: Final = 2 / 80
 _KNOWN: Final = 10_000  # check-ins of the public prior; none of them is in the crowd
 _AWARE: Final = ("expected cost", "prior, expected cost")
 
@@ -134,17 +132,17 @@ def measure(cell: Cell) -> Row:
 
 
 def _settled(groups: Sequence[Floats], drawn: Sequence[list[Floats]]) -> Row:
-    """Settle as people do: rounded places, two lists, a few asks; the rest have no partner.
+    """Settle as people do: by rings, two lists, a few asks; the rest have no partner.
 
     The cost counts existing pairs only.
     """
     few, many = sorted((0, 1), key=lambda side: len(groups[side]))
-    rounded = [np.floor(group / CELL) for group in groups]
     task = LeastCostMatching(candidates=CANDIDATES)
+    terms = usual_settling(task, SQUARE)
     errors, costs, ratios, paired = [], [], [], []
     for estimates in drawn:
         lists = lists_of(task(estimates)[few], CANDIDATES)
-        partner = settled(rounded[few], rounded[many], lists, asks=ASKS)
+        partner = settle_by_rings(groups[few], groups[many], lists, terms=terms)
         (rows,) = np.nonzero(partner >= 0)
         apart = np.linalg.norm(groups[few][rows] - groups[many][partner[rows]], axis=1)
         errors.append(error(np.concatenate(groups), np.concatenate(estimates)))

@@ -7,16 +7,9 @@ import numpy as np
 import pytest
 
 from coatcheck import Neighbours, amplify
-from coatcheck.simulation import settling
 from coatcheck.tasks.solvers.close_pairs import agreement
-from study import conventions, datasets, draws, lists, locations, matchings, sheets, steps
+from study import conventions, datasets, draws, lists, locations, matchings, sheets
 from study.sheets import Cell, Row, Sheet
-
-
-def test_candidates_settle_as_in_the_product() -> None:
-    """The step `as shipped` asks as often, and rounds as much, as a round does."""
-    assert settling.ASKS == steps.ASKS
-    assert settling.usual_cell(conventions.SQUARE) == steps.CELL
 
 
 def test_lists_leave_out_whom_they_name() -> None:

@@ -27,6 +27,7 @@ from coatcheck.protocol.wire.uploads import ID_SIZE, Tally, content_id
 from coatcheck.randomizers import GridResponse
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.neighbours import Neighbours
+from coatcheck.tasks.standing import Standing
 from support import views
 from support.ideal_seals import IdealSeals, coin
 from support.views import CELLS, PLACES, READER, Stage, Step, View, swapped
@@ -275,6 +276,7 @@ SCENES = {
             Case("the-server", {"server"}),
             Case("the-operator-of-the-board", {"board"}, Learns.NOTHING),
             Case("the-server-and-the-board", {"server", "board"}, Learns.OWNERS),
+            Case("the-server-and-the-board", {"server", "network"}, Learns.OWNERS),
             Case("a-matched-partner", {"cyd"}),
             Case("a-matched-partner", {"cyd", "board"}, Learns.OWNERS),
         ],
@@ -299,7 +301,7 @@ SCENES = {
         ],
     ),
     "an honest server": Scene(
-        replace(MEET, honest=1),
+        replace(MEET, task=Standing(), honest=1),
         [whole(MEET)],
         [
             Case("one-shuffler", {"shuffler 0"}, Learns.NOTHING),

@@ -29,7 +29,7 @@ BORDERS = {
     # contract -> the only packages and modules that it may leave out
     "Cryptography stays in a few modules": {
         "entropy",
-        "protocol.settling.nearness",
+        "protocol.settling.exchange",
         "protocol.settling.blinded_sets",
         "protocol.oblivious_http",
         "protocol.privacy_pass",

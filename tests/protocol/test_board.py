@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse, Refused
+from coatcheck.errors import BadKey, BadSignature, Equivocation, Malformed, Misuse, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board, LetterLimitReached
-from coatcheck.protocol.log.merkle import MemoryKeyValueStore, Tree
+from coatcheck.protocol.log.merkle import MemoryKeyValueStore, Tree, check_inclusion
 from coatcheck.protocol.log.verification import (
     check_logged,
     follow,
@@ -16,11 +16,15 @@ from coatcheck.protocol.log.verification import (
     verify_heading,
 )
 from coatcheck.protocol.wire.bulletins import (
+    KEY_LIST_LIMIT,
+    KEYS_LEAF,
     LETTER_LEAF,
+    PERIOD,
     ROUND_LEAF,
     TERMS_LEAF,
     Bulletin,
     Checkpoint,
+    KeyList,
 )
 from support.rounds import SmallRound, check
 
@@ -68,6 +72,44 @@ def test_nothing_is_shown_of_a_round_whose_terms_are_not_in_the_log() -> None:
     for wrong in (morning.round, SmallRound(name="evening").round):
         with pytest.raises(Equivocation):
             check_logged(wrong, point=point, place=1, path=board.inclusion(1))
+
+
+def key_list(keys: bytes, *, until: int = 20_000 * PERIOD) -> bytes:
+    """Return a key list of the first shuffler's gateway, as the board logs it."""
+    signing = SMALL.roles.shufflers[0].signing
+    signature = signing.sign(KeyList.signed_part(keys, until))
+    return KeyList(signing.public_raw, until, signature, keys).encode()
+
+
+def test_the_log_has_one_key_list_of_a_role_and_a_day() -> None:
+    """The same list again has the same place; another one of the day is refused, also later."""
+    board = shown()
+    first, second = key_list(b"one"), key_list(b"two")
+    assert [board.log_keys(raw) for raw in (first, first)] == [2, 2]
+    with pytest.raises(Refused, match="another key list of this role and day"):
+        board.log_keys(second)
+    assert board.log_keys(key_list(b"two", until=20_001 * PERIOD)) == 3
+    with pytest.raises(Refused, match="another key list"):
+        board.log_keys(second)
+    point = Checkpoint.decode(board.checkpoint())
+    path = board.inclusion(2, size=point.size)
+    check_inclusion(KEYS_LEAF + first, place=2, size=point.size, root=point.root, path=path)
+    assert len(board) == 4
+
+
+@pytest.mark.parametrize("at", [0, 3, 4, 36, 44, 108])
+def test_a_key_list_that_was_altered_is_not_logged(at: int) -> None:
+    """Every byte is signed or part of the layout."""
+    raw = bytearray(key_list(b"keys"))
+    raw[at] ^= 1
+    board = shown()
+    with pytest.raises((Malformed, BadSignature, BadKey)):
+        board.log_keys(bytes(raw))
+    with pytest.raises(Malformed):
+        board.log_keys(key_list(b""))
+    with pytest.raises(Malformed):
+        board.log_keys(key_list(b"k" * KEY_LIST_LIMIT))
+    assert len(board) == 2
 
 
 def test_an_address_has_a_limit_of_letters() -> None:

@@ -20,7 +20,7 @@ from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.log.verification import verify_bulletin
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.state_machine import ShufflerPhase
-from coatcheck.protocol.terms import CLASSICAL, Round, read_terms, write_terms
+from coatcheck.protocol.terms import CLASSICAL, Round, SettleTerms, read_terms, write_terms
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.protocol.wire.batches import Batch, check_capacity, sizes_of
 from coatcheck.protocol.wire.uploads import Upload
@@ -249,6 +249,19 @@ def test_terms_with_decoys_have_no_notes() -> None:
     assert read_terms(terms_with(decoys=8))
     with pytest.raises(Malformed, match="note"):
         read_terms(terms_with(note_size=1))
+
+
+@pytest.mark.parametrize(("pause", "spread", "good"), [(20, 20.0, True), (20, 20.5, False)])
+def test_letters_are_posted_within_a_pause(pause: int, spread: float, good: bool) -> None:  # noqa: FBT001 - a case
+    """A spread beyond the pause would make letters late."""
+    settling = SettleTerms(cell=0.25, rings=(1.0,), pause=pause, spread=spread)
+    document = write_terms(msgspec.structs.replace(TWO_DECOYS.round.terms, settle=settling))
+    if good:
+        assert read_terms(document).terms.settle == settling
+    else:
+        with pytest.raises(Malformed, match="spread"):
+            read_terms(document)
+    assert SettleTerms(cell=0.25, rings=(1.0,), pause=60).posting_seconds == 15.0
 
 
 def test_as_many_exposed_reports_as_decoys_cost_one_member() -> None:

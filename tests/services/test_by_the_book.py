@@ -7,15 +7,19 @@ import pytest
 
 from coatcheck.services.local_cluster import Cluster
 from support.book_client import Person, Refused
+from support.book_relay import Relay
 from support.service_rounds import GROUPS, QUICK, RANDOMIZER, SPARE
 
 pytestmark = pytest.mark.service
 MINIMUM = 6
-PEOPLE = MINIMUM + SPARE + 2
+PEOPLE = MINIMUM + SPARE + 1  # no fewer may close the round, so nobody comes too late
 
 
 def test_people_with_another_client_take_part_in_a_cascade_with_decoys(tmp_path: Path) -> None:
-    """They examine, find the terms logged, pass two shufflers, and are matched with each other."""
+    """They examine, find the terms logged, pass two shufflers, and are matched with each other.
+
+    The people of one group send everything through a relay.
+    """
     group = {"randomizer": RANDOMIZER, "minimum": MINIMUM, "delta": 1e-3}
     draft = {
         "round": "by the book",
@@ -23,7 +27,7 @@ def test_people_with_another_client_take_part_in_a_cascade_with_decoys(tmp_path:
         "groups": [{"name": name, "corrupted": 1, "decoys": 1, **group} for name in GROUPS],
         "trap_delta": 9.9e-4,
     }
-    with Cluster(tmp_path, shufflers=2, extra=QUICK) as local:
+    with Cluster(tmp_path, shufflers=2, relay=True, extra=QUICK) as local:
         url = local.open_round(draft, closes=1, expires=3600)
         trusted = local.trusted.plain()
         keys = {
@@ -32,8 +36,8 @@ def test_people_with_another_client_take_part_in_a_cascade_with_decoys(tmp_path:
             "shufflers": [key for party in trusted["shufflers"] for key in party],
         }
         crowd = [
-            (Person(url, name, keys, limit=10.0), local.take_tokens().split(","))
-            for name in GROUPS
+            (Person(url, name, keys, limit=10.0, relay=relay), local.take_tokens().split(","))
+            for name, relay in zip(GROUPS, (Relay(local.url("relay"), keys), None), strict=True)
             for _ in range(PEOPLE)
         ]
         with pytest.raises(Refused, match=r"S12\.11"):

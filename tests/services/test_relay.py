@@ -15,7 +15,6 @@ from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.oblivious_http import (
     GATEWAY_PATH,
-    PERIOD,
     SIZES,
     SLACK,
     GatewayKey,
@@ -25,10 +24,10 @@ from coatcheck.protocol.oblivious_http import (
     SignedKeys,
     read_keys,
     seal_request,
-    signed_part,
     write_keys,
 )
 from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.protocol.wire.bulletins import PERIOD, KeyList
 from coatcheck.services.clock import Clock
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.relay import RelayService
@@ -269,7 +268,7 @@ class KeyPerPerson(Scene):
         """Sign another key for today."""
         self.made += 1
         keys = write_keys([GatewayKey(self.made, bytes([self.made] * 32))])
-        signatures = self.board.keyring.sign_by_all(signed_part(keys, self.ends))
+        signatures = self.board.keyring.sign_by_all(KeyList.signed_part(keys, self.ends))
         return SignedKeys(keys, self.ends, tuple(signatures))
 
     async def exchange(

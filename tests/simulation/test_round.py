@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from coatcheck.domains import Categories, Product
+from coatcheck.domains import Box, Categories, Product
 from coatcheck.entropy import seeded
 from coatcheck.errors import Malformed, Misuse, Unsealable
 from coatcheck.planning import Group, plan
@@ -15,11 +15,14 @@ from coatcheck.protocol import client
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.log.verification import VerifiedEntry
+from coatcheck.protocol.terms import SettleTerms
 from coatcheck.protocol.wire.batches import Batch
 from coatcheck.protocol.wire.bulletins import Bulletin
 from coatcheck.randomizers import FieldwiseResponse, GridResponse
 from coatcheck.simulation.round import Outcome, simulate, view
+from coatcheck.simulation.settling import find_near
 from coatcheck.tasks import Task, from_params
+from coatcheck.tasks.neighbours import Neighbours
 from support.rounds import SQUARE, Echo, draft
 
 MATCHING = from_params({"name": "least-cost-matching"})
@@ -234,3 +237,28 @@ def test_input_that_does_not_fit_the_plan_is_misuse() -> None:
         simulate(plans, places(2), task=Echo())
     with pytest.raises(Misuse, match="one note per person"):
         simulate(plans, places(2, 2), task=Echo(), notes=[[b""]])
+
+
+def test_in_a_round_with_decoys_nobody_is_behind_most_addresses() -> None:
+    """Answers name reports and decoys alike; partners and near pairs are people only."""
+    square = Box(lo=(0.0, 0.0), hi=(10.0, 10.0), steps=1000)
+    randomizer = GridResponse(domain=square, epsilon=6.0, cells=(4, 4))
+    plans = [GroupPlan(name="people", randomizer=randomizer, minimum=50, delta=1e-4, decoys=2)]
+    homes = np.random.default_rng(5).uniform(0, 10, (60, 2))
+    task = Neighbours(radius=2.0, limit=8, mutual=True, scale=(1.0, 1.0))
+    outcome = simulate(plans, [homes], task=task, entropy=4)
+    (guarantee,) = outcome.guarantees
+    assert (guarantee.decoys, guarantee.epsilon < guarantee.local_epsilon) == (2, True)
+    assert outcome.tallies[0].kept == len(outcome.bulletin.entries[0]) == 180
+    shown = {entry[:16] for entry in outcome.bulletin.entries[0]}
+    assert shown == outcome.decoys | set(outcome.whose)
+    named = sum(len(answer.partners) for answer in outcome.answers[0])
+    people = sum(len(partners) for partners in outcome.partners(0))
+    assert 0.2 < people / named < 0.5  # a third and a bit, as noise is uniform and people are not
+    terms = SettleTerms(cell=0.25, rings=(2.0,), asks=())
+    pairs = find_near(outcome, homes, terms=terms)
+    apart = [float(np.hypot(*(homes[row] - homes[other]))) for row, other in pairs]
+    assert pairs
+    assert max(apart) < 2.0 + 2 * 0.25
+    seen = view(outcome, "server", corrupted=[(0, 7)])
+    assert sorted(seen.linked.values()) == [(0, 7)] * 3

@@ -14,9 +14,8 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, Plan, plan
 from coatcheck.simulation import settling as tried
-from coatcheck.simulation.settling import FORECAST_ASKS, Forecast, forecast_settling, settle
+from coatcheck.simulation.settling import FORECAST_ASKS, Forecast, forecast_settling
 from coatcheck.tasks.matching import LeastCostMatching
-from coatcheck.tasks.shortlists import candidates, settled
 from support.plans import remember
 
 # On one worker: the plan and its prospects are computed once.
@@ -39,21 +38,6 @@ def planned(corrupted: int = 0) -> Plan:
 def found() -> dict[tuple[int, tuple[int, ...]], Forecast]:
     """Return the plan's figures, by candidates and asks."""
     return {(one.candidates, one.asks): one for one in forecast_settling(planned(), TASK, rounds=5)}
-
-
-@pytest.mark.parametrize("asks", [(1,), (2,), (3, 2), (1, 1)])
-def test_the_short_way_settles_as_people_do(asks: tuple[int, ...]) -> None:
-    """Step by step, the arrays pair the same people as the state machines of honest people."""
-    draws = np.random.default_rng(sum(asks))
-    for people in range(3, 23):
-        ours, theirs = draws.integers(0, 10**6, (people, 2)), draws.integers(0, 10**6, (30, 2))
-        seen = [(side // 300_000).astype(float) for side in (ours, theirs)]
-        lists = candidates(seen[0], seen[1], count=4)
-        plain = [[[int(one) for one in row if one >= 0] for row in named] for named in lists]
-        cells = tuple([tuple(map(int, one)) for one in side] for side in (ours, theirs))
-        there = settle(*plain[: len(asks)], cells=(cells[0], cells[1]), asks=asks)
-        here = settled(ours.astype(float), theirs.astype(float), lists[: len(asks)], asks=asks)
-        assert here.tolist() == there
 
 
 @pytest.mark.world

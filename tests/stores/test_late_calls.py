@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.errors import Forgotten, Refused
+from coatcheck.errors import Forgotten, Refused, Unavailable
 from coatcheck.protocol.state_machine import ServerPhase, ShufflerPhase
 from coatcheck.services.server.store import ServerRound, ServerStore
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
@@ -143,6 +143,18 @@ def test_a_manifest_of_a_lost_key_gives_way_to_the_next_key(
     awaiting.round_keys.make(DIGEST)
     assert awaiting.accept(DIGEST, b"manifest", fence=1, whole=False)
     assert awaiting.blob(DIGEST, "incoming") == b"manifest"
+    assert awaiting.files(DIGEST).names() == set()
+
+
+def test_a_batch_whose_key_is_lost_at_the_last_moment_is_sent_again(awaiting: ServerStore) -> None:
+    """Its partitions are gone: the sender must not be told that the server has them."""
+    assert awaiting.accept(DIGEST, b"manifest", fence=1, whole=False)
+    awaiting.files(DIGEST).put("in-0", b"part")
+    awaiting.round_keys.destroy(DIGEST, "round")
+    with pytest.raises(Unavailable, match="send the batch again"):
+        awaiting.accept(DIGEST, b"manifest", fence=1)
+    assert awaiting.round(DIGEST).phase is ServerPhase.AWAITING
+    assert awaiting.accept(DIGEST, b"manifest", fence=1, whole=False)
     assert awaiting.files(DIGEST).names() == set()
 
 

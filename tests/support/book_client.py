@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey
 
+from support.book_relay import Relay
 from vectors import by_the_book
 
 SUITE = CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.CHACHA20_POLY1305)
@@ -127,24 +128,19 @@ def root_above(leaf: bytes, place: int, size: int, path: list[bytes]) -> bytes:
 # -- requests
 
 
-def get(url: str) -> bytes:
-    """Fetch bytes (section 19)."""
-    with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - an address of the terms
-        return bytes(answer.read())
+# What may pass, so that the same bytes are sent again later (S19.15).
+PASSING = {408, 425, 429, 500, 502, 503, 504, 507}
 
 
-def post(url: str, body: bytes, token: str) -> bytes:
-    """Send bytes with a token, and again while the role is busy (S19.15)."""
+def ask(url: str, body: bytes | None = None, token: str = "") -> tuple[int, bytes]:
+    """Send a request without a relay, and return the status and body of the answer."""
     headers = {"content-type": "application/octet-stream", "coatcheck-token": token}
-    while True:
-        request = urllib.request.Request(url, body, headers)  # noqa: S310 - as above
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - as above
-                return bytes(answer.read())
-        except urllib.error.HTTPError as problem:
-            if problem.code not in {408, 425, 429, 500, 502, 503, 504, 507}:
-                raise
-            time.sleep(0.2)
+    request = urllib.request.Request(url, body, headers if token else {})  # noqa: S310 - of the terms
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - as above
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as problem:
+        return problem.code, problem.read()
 
 
 # -- the client
@@ -158,11 +154,27 @@ class Person:
     group: str
     trusted: dict[str, list[str]]
     limit: float
+    relay: Relay | None = None
     seed: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+
+    def ask(
+        self, url: str, *, role: str, body: bytes | None = None, token: str = "", until: int = 200
+    ) -> bytes:
+        """Ask a role, through the relay if there is one, until what passes has passed."""
+        for _ in range(1500):
+            if self.relay:
+                status, answer = self.relay.send(url, role=role, body=body, token=token)
+            else:
+                status, answer = ask(url, body, token)
+            if status == until:
+                return answer
+            need(status in PASSING or (status == 404 and "bulletin" in url), f"{status} {answer!r}")
+            time.sleep(0.2)
+        raise Refused("no answer")
 
     def examine(self) -> None:
         """Check the terms (S12.3 to S12.7)."""
-        offer = json.loads(get(self.address))["signed"]
+        offer = json.loads(self.ask(self.address, role="shufflers"))["signed"]
         document = offer["document"].encode()
         self.digest = sha256(document)
         self.terms = terms = json.loads(document)
@@ -223,7 +235,8 @@ class Person:
     def check_logged(self) -> None:
         """Find the terms in the board's log (S12.14)."""
         board = self.terms["board"]
-        shown = json.loads(get(f"{board['url']}/rounds/{self.digest.hex()}/logged"))
+        url = f"{board['url']}/rounds/{self.digest.hex()}/logged"
+        shown = json.loads(self.ask(url, role="board"))
         point = base64.b64decode(shown["checkpoint"])
         need(len(point) == 108 and point[:4] == b"\1\0\0\0", "S9.19")
         verify(board["verifying"], point[44:], b"coatcheck/v1/checkpoint\0" + point[:44])
@@ -300,7 +313,7 @@ class Person:
         """Send to a shuffler, and check its receipt (S7.6, S7.7)."""
         shuffler = self.terms["shufflers"][hop]
         url = f"{shuffler['url']}/rounds/{self.digest.hex()}/uploads"
-        receipt = post(url, body, token)
+        receipt = self.ask(url, role="shufflers", body=body, token=token, until=201)
         need(len(receipt) == 470, "S7.6")
         need(receipt[:84] == b"\1\0\0\0" + self.digest + name + sha256(body), "S12.32")
         place = int.from_bytes(receipt[84:86], "big")
@@ -314,15 +327,7 @@ class Person:
     def collect(self) -> list[tuple[int, bytes]]:
         """Wait for the bulletin, check all of it, and open the own answer (S12.33, S12.51)."""
         url = f"{self.terms['board']['url']}/rounds/{self.digest.hex()}/bulletin"
-        until = time.monotonic() + 300
-        while True:
-            try:
-                raw = get(url)
-                break
-            except urllib.error.HTTPError as problem:
-                need(problem.code in {404, 503} and time.monotonic() < until, "no bulletin")
-                time.sleep(0.2)
-        return self._opened(raw)
+        return self._opened(self.ask(url, role="board"))
 
     def _opened(self, raw: bytes) -> list[tuple[int, bytes]]:
         groups, hops = self.terms["groups"], len(self.terms["shufflers"])

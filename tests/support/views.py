@@ -29,12 +29,14 @@ from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal
 from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.letters import read_notice
 from coatcheck.protocol.log.verification import verify_bulletin
 from coatcheck.protocol.outcomes import due, outcome_due
 from coatcheck.protocol.server import Server
+from coatcheck.protocol.settling.candidates import Candidates, begin
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.state_machine import ShufflerPhase
-from coatcheck.protocol.terms import suite_named
+from coatcheck.protocol.terms import SettleTerms, suite_named
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.wire.batches import Batch
 from coatcheck.protocol.wire.messages import Answer, PayloadFormat, encode_report
@@ -78,6 +80,7 @@ class Stage:
         traps: the `trap_delta` of a cascade.
         decoys: how many each person hands in.
         relayed: whether people reach the roles through a relay.
+        settle: the terms of settling, if people settle.
         values: the true value of each person. A report may show any cell, whoever hands it in.
     """
 
@@ -89,6 +92,7 @@ class Stage:
     traps: float = 0.3
     decoys: int = 0
     relayed: bool = False
+    settle: SettleTerms | None = None
     values: Mapping[str, float] = field(default_factory=lambda: PLACES)
     roles: RoleKeys = field(init=False)
     _joined: dict[object, "Joined"] = field(
@@ -119,7 +123,10 @@ class Stage:
         ]
         traps = self.traps if self.hops > 1 else None
         suite = suite_named("x25519")
-        return self.roles.agree(groups, task=self.task, name="r", suite=suite, trap_delta=traps)
+        settling = {} if self.settle is None else {"settle": self.settle}
+        return self.roles.agree(
+            groups, task=self.task, name="r", suite=suite, trap_delta=traps, **settling
+        )
 
     @cached_property
     def round(self) -> Any:
@@ -272,6 +279,8 @@ class Play:
         self.now = OPENS
         self._states: dict[int, bytes] = {}
         self.answers = dict[str, Answer]()
+        self.partners = Counter[str]()
+        self._handles: dict[bytes, int] = {}
         for person, ticket in self.tickets.items():
             self.tell(person, what=msgspec.json.encode(ticket))
 
@@ -312,10 +321,11 @@ class Play:
         """Record that some parties see something."""
         self.events.append((frozenset(seen_by), what))
 
-    def send(self, person: str, role: str, raw: bytes, *, also: Collection[str] = ()) -> None:
+    def send(self, person: str, role: str, raw: object, *, also: Collection[str] = ()) -> None:
         """Record a request of a person: through a relay nobody sees both person and contents."""
         if self.stage.relayed:
-            self.tell("network", "relay", what=(person, role, len(raw)))
+            size = len(raw) if isinstance(raw, bytes) else 0  # requests have one size (S17.30)
+            self.tell("network", "relay", what=(person, role, size))
             self.tell(role, *also, what=("relay", raw))
         else:
             self.tell("network", role, *also, what=(person, raw))
@@ -477,6 +487,47 @@ class Play:
         round_ = self.stage.round
         inbox = client.read(self.tickets[person], self.board.letters(round_.digest), round_)
         self.tell(person, what=repr([(one.sender.raw, one.body) for one in inbox.letters]))
+
+    def settle(self) -> None:
+        """Let everybody settle from their true value, and decoys as nobody, all at one pace."""
+        round_, settling = self.stage.round, list[tuple[str, Candidates]]()
+        bulletin = verify_bulletin(self.bulletin, round_)
+        for person, own in self.tickets.items():
+            answers = (self.answers[person], *client.decoy_answers(own, bulletin))
+            places = ([self.stage.values[person]], *(None for _ in own.decoys))
+            tickets = (own, *own.decoy_tickets())
+            for ticket, answer, place in zip(tickets, answers, places, strict=True):
+                assert answer is not None
+                begun = begin(ticket, place, round_=round_, now=0.0, axes=1)
+                sizes = bulletin.heading.sizes
+                side = Candidates(begun, answer, round_=round_, sizes=sizes)
+                settling.append((person, side))
+        while not all(side.machine.done for _, side in settling):
+            before = len(self.board.letters(round_.digest))
+            for person, side in settling:
+                for posting in side.speak():
+                    public = self._public(posting)
+                    self.send(person, "board", public)
+                    self.tell(READER, what=(public, self.board.post(posting, round_)))
+            postings = self.board.letters(round_.digest)
+            for _, side in settling:
+                side.hear(postings[before:], read=len(postings))
+        self.partners = Counter(person for person, side in settling for _ in side.partners)
+
+    def _public(self, posting: bytes) -> object:
+        """Return what a posting shows to those who cannot open it.
+
+        A seal is ideal. The points of a notice are uniform, and a tag is pseudorandom to everybody
+        but one candidate; so they show only which of them are equal. A signature is left out: it
+        shows nothing that the notice does not.
+        """
+        notice = read_notice(posting, self.stage.round)
+        if notice is None:
+            return posting
+        parts = [notice.body[at : at + 33] for at in range(2, len(notice.body), 33)]
+        handles = [self._handles.setdefault(part, len(self._handles)) for part in parts]
+        sizes = [len(part) for part in parts]
+        return notice.sender.address, notice.counter, notice.body[:2], tuple(handles), tuple(sizes)
 
     # -- ends
 

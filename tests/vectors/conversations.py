@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from coatcheck.protocol.settling.nearness import Blind, Nearness, hash_to_point, offsets
-from coatcheck.protocol.settling.rules import Progress, Settling, cell_of, prf, schedule
+from coatcheck.protocol.settling.blinded_sets import Factor, hash_to_point, read_point
+from coatcheck.protocol.settling.exchange import prf
+from coatcheck.protocol.settling.rings import Rings, cell_of, cell_of_nobody
+from coatcheck.protocol.settling.rules import Progress, Settling, schedule
 
 Case = dict[str, Any]
 
@@ -14,36 +16,50 @@ def cell(case: Case) -> Case:
     return {"cell": list(cell_of(given["place"], scale=given["scale"], side=given["side"]))}
 
 
-def point(case: Case) -> Case:
-    """Hash a text to a point, or take one by its x; blind it and undo it."""
+def rings(case: Case) -> Case:
+    """Give the ring of every offset, or refuse the radii."""
+    rings = rings_of(case["input"])
+    around = [[*offset, ring] for offset, ring in rings.around.items()]
+    return {"width": rings.width, "around": around, "table_size": rings.table_size}
+
+
+def rings_of(given: Case) -> Rings:
+    """Return the rings of a case."""
+    return Rings(given["radii"], side=given["side"], axes=given["axes"])
+
+
+def nobody(case: Case) -> Case:
+    """Draw the cell of an address behind which is nobody."""
     given = case["input"]
-    raw = bytes.fromhex(given.get("x", ""))
-    found = raw or hash_to_point(bytes.fromhex(given["text"]))
-    blind = Blind(bytes.fromhex(given["secret"]))
-    blinded = blind.blind(found)
-    assert blind.unblind(blinded) == found
-    return {"point": found.hex(), "blinded": blinded.hex()}
+    return {"cell": list(cell_of_nobody(bytes.fromhex(given["secret"]), given["axes"]))}
 
 
-def machine_of(given: Case) -> Settling | Nearness:
-    """Make the person that a conversation is about."""
-    lists = [[bytes.fromhex(who) for who in names] for names in given["lists"]]
-    progress = Progress(cell=tuple(given["cell"]))
-    address, secret = bytes.fromhex(given["address"]), bytes.fromhex(given["secret"])
-    if given["asks"]:
-        steps = schedule(given["asks"])
-        return Settling(
-            progress, address=address, asks=given["side"], lists=lists, secret=secret, steps=steps
-        )
-    around = offsets(given["radius"], side=given["cell_side"], axes=len(progress.cell))
-    digest = bytes.fromhex(given["digest"])
-    return Nearness(
-        progress,
-        address=address,
-        candidates=lists[0],
-        secret=secret,
-        around=around,
-        digest=digest,
+def point(case: Case) -> Case:
+    """Hash a text to a point, or take one as it is written, and multiply it."""
+    given = case["input"]
+    raw = bytes.fromhex(given.get("point", ""))
+    point = read_point(raw) if raw else hash_to_point(bytes.fromhex(given["text"]))
+    factor = Factor(bytes.fromhex(given["secret"]))
+    return {
+        "point": point.encoded().hex(),
+        "multiple": factor.times(point).encoded().hex(),
+        "factor": factor.point.encoded().hex(),
+    }
+
+
+def machine_of(given: Case) -> Settling:
+    """Return the person that a conversation is about."""
+    rings = given["rings"]
+    return Settling(
+        Progress(cell=tuple(given["cell"])),
+        address=bytes.fromhex(given["address"]),
+        asks=given["side"],
+        lists=[[bytes.fromhex(who) for who in names] for names in given["lists"]],
+        secret=bytes.fromhex(given["secret"]),
+        steps=schedule(given["asks"]),
+        digest=bytes.fromhex(given["digest"]),
+        rings=rings_of({**rings, "axes": len(given["cell"])}),
+        letter_size=given["letter_size"],
     )
 
 

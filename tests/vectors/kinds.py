@@ -370,6 +370,8 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "gateway-keys": _gateway_keys,
     "oblivious": _oblivious,
     "cell": conversations.cell,
+    "rings": conversations.rings,
+    "nobody": conversations.nobody,
     "point": conversations.point,
     "conversation": conversations.conversation,
     "challenge": _challenge,

@@ -8,14 +8,16 @@ from vectors.kinds import KINDS, Case
 from vectors.writing import case
 
 NAMES = [bytes([number]) * 16 for number in range(1, 8)]
-CELLS = [(0, 0), (5, 5), (5, -5), (1, 1), (5, 4), (-3, 2), (2, 2)]
+CELLS = [(0, 0), (3, 2), (2, -3), (1, 1), (3, 1), (-2, 2), (2, 2)]
+RADII = [1.2, 2.3, 3.4, 4.5]
+
 FIRST = [[3, 4], [4, 5], [3, 5]]
 SECOND = [[5, 6], [6, 3], [6, 4]]
 
 
 def cases() -> list[Case]:
     """Return every vector of settling and of nearness."""
-    return [*_cells(), *_points(), *_settled(), *_near()]
+    return [*_cells(), *_rings(), *_points(), *_settled(), *_near()]
 
 
 def _made(name: str, kind: str, given: Case) -> Case:
@@ -36,6 +38,32 @@ def _cells() -> list[Case]:
     ]
 
 
+def _rings() -> list[Case]:
+    stated: list[Case] = [
+        {"radii": RADII, "side": 1.0, "axes": 2},
+        {"radii": [540.0], "side": 120.0, "axes": 2},
+        {"radii": [1.0, 2.0], "side": 1.0, "axes": 1},
+        {"radii": [0.3, 0.5, 1.1], "side": 0.5, "axes": 3},
+        {"radii": [0.5], "side": 1.0, "axes": 40},
+        {"radii": [6.0], "side": 1.0, "axes": 2},
+    ]
+    wrong: list[Case] = [
+        {"radii": [18.5], "side": 0.5, "axes": 2},
+        {"radii": [1.0], "side": 1.0, "axes": 40},
+        {"radii": [1e300], "side": 1e-300, "axes": 1},
+        {"radii": [2.0, 1.0], "side": 1.0, "axes": 2},
+        {"radii": [1.0, 1.0], "side": 1.0, "axes": 2},
+    ]
+    return [
+        *(_made(f"rings {n}", "rings", given) for n, given in enumerate(stated)),
+        *(case(f"bad rings {n}", "rings", given, "misuse") for n, given in enumerate(wrong)),
+        *(
+            _made(f"nobody {n}", "nobody", {"secret": secret_of(n).hex(), "axes": n})
+            for n in (1, 2, 3)
+        ),
+    ]
+
+
 def _points() -> list[Case]:
     secret = secret_of(0).hex()
     texts = [
@@ -43,13 +71,16 @@ def _points() -> list[Case]:
         for n in range(6)
     ]
     wrong = {
-        "too long": "00" * 33,
-        "no point has this x": (1).to_bytes(32, "big").hex(),
-        "beyond the field": "ff" * 32,
+        "too short": "02" * 32,
+        "too long": "02" * 34,
+        "uncompressed": "04" + "00" * 32,
+        "no point has this x": "02" + (1).to_bytes(32, "big").hex(),
+        "beyond the field": "03" + "ff" * 32,
+        "at infinity": "00" * 33,
     }
     return texts + [
-        case(f"point: {what}", "point", {"x": x, "secret": secret}, "bad-key")
-        for what, x in wrong.items()
+        case(f"point: {what}", "point", {"point": raw, "secret": secret}, "bad-key")
+        for what, raw in wrong.items()
     ]
 
 
@@ -58,6 +89,8 @@ def _told(who: int, lists: Sequence[Sequence[int]], **more: Any) -> Case:
         "address": NAMES[who].hex(),
         "secret": secret_of(who).hex(),
         "cell": list(CELLS[who]),
+        "digest": bytes(range(32)).hex(),
+        "letter_size": 256,
         "lists": [[NAMES[other].hex() for other in names] for names in lists],
         **more,
         "events": [],
@@ -97,16 +130,17 @@ def _talked(people: list[Case], *, hostile: int) -> list[Case]:
 
 
 def _settled() -> list[Case]:
-    people = [_told(who, (FIRST[who], SECOND[who]), side=True, asks=[2, 1]) for who in range(3)]
+    more: Case = {"asks": [2, 1], "rings": {"radii": RADII, "side": 1.0}}
+    people = [_told(who, (FIRST[who], SECOND[who]), side=True, **more) for who in range(3)]
     for other in range(3, 7):
         lists = [[who for who in range(3) if other in one[who]] for one in (FIRST, SECOND)]
-        people.append(_told(other, lists, side=False, asks=[2, 1]))
+        people.append(_told(other, lists, side=False, **more))
     talked = _talked(people, hostile=1)
     return [_made(f"settling {n}", "conversation", talked[n]) for n in (0, 1, 3, 6)]
 
 
 def _near() -> list[Case]:
-    more = {"asks": [], "radius": 3.5, "cell_side": 1.0, "digest": bytes(range(32)).hex()}
+    more: Case = {"asks": [], "side": False, "rings": {"radii": [1.5], "side": 1.0}}
     everybody = [1, 3, 4, 6]
     people = [_told(who, [[o for o in everybody if o != who]], **more) for who in everybody]
     talked = _talked(people, hostile=2)

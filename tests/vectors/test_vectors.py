@@ -45,6 +45,7 @@ def test_every_kind_has_both_outcomes_where_it_can_fail() -> None:
             "commitment",
             "slack",
             "cell",
+            "nobody",
             "conversation",
             "partitions",
             "crowd",

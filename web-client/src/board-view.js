@@ -7,7 +7,7 @@ import { concat, text, unbase64, unhex } from "./encoding.js";
 import { Refused, Unavailable } from "./errors.js";
 import * as messages from "./messages.js";
 import { pauseRule, windowOf } from "./relay-client.js";
-import { checkLogged, checkPlaced, checkTerms, follow, ROUND_LEAF, UNSEEN } from "./verification.js";
+import { checkLogged, checkPlaced, checkTerms, follow, KEYS_LEAF, ROUND_LEAF, UNSEEN } from "./verification.js";
 
 const UNLOGGED = "the board has not logged the terms of this round, so other people may have received different terms: nothing was sent";
 const BULK = 1 << 30; // the most bytes of letters that are read
@@ -132,6 +132,14 @@ export class BoardView {
     messages.checkEntry(entry, this.round, { group, head, place: document.place, path: hashesOf(document.path) });
     await this.keep(point);
     return { heading: head.heading, entry };
+  }
+
+  /** Check that the log contains the key list of a gateway; have the board log it first if not. @param {Uint8Array} list */
+  async keys(list) {
+    const { place } = json(await this.peer.send(`${this.url}/gateways`, list));
+    const proof = await this.grown();
+    const leaf = { leaf: concat(KEYS_LEAF, list), place, path: await this.included(place, proof.size) };
+    return this.keep(checkLogged([leaf], this.round, proof, this.before));
   }
 
   /** Check that the log contains these postings, each `[place, posting]`, and has only grown. @param {[number, Uint8Array][]} placed */

@@ -4,34 +4,44 @@
 
 import { concat, equal, hex, unhex } from "./encoding.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
+import { prf } from "./exchange.js";
 import { retry, wait } from "./http-client.js";
 import { addressOf, contactOf, keyPairs } from "./keys.js";
 import { readNotice, readSettling, write, writeNotice } from "./letters.js";
 import * as messages from "./messages.js";
-import { Nearness, offsets, replySize } from "./nearness.js";
-import { waitRandomly, STEP } from "./relay-client.js";
-import { cellOf, isNotice, prf, newProgress, schedule, Settling, wordSize } from "./settling.js";
+import { waitRandomly } from "./relay-client.js";
+import { cellOf, cellOfNobody, Rings } from "./rings.js";
+import { isNotice, leastLetter, newProgress, schedule, Settling, wordsRoom } from "./settling.js";
+import { decoyTickets, withLetters } from "./ticket.js";
 
 const LOOKS = 20; // how often per pause the client looks for letters
 
 /** Return the settling parameters of the terms; refuse terms without them. */
 export function settlingTerms({ terms }) {
   if (!terms.settle) throw new Refused("this round has no settling: its terms have no `settle`; use `collect` instead");
-  return { asks: [3, 2], pause: 60, ...terms.settle };
+  const { pause = 60 } = terms.settle;
+  return { asks: [3, 2], pause, spread: pause / 4, ...terms.settle };
 }
 
-function around(round, axes) {
-  const { radius } = round.terms.task.params ?? {};
-  if (!Number.isFinite(radius)) throw new Refused("the terms ask for a nearness test, but their task has no `radius`");
-  return offsets(radius, settlingTerms(round).cell, axes);
+/** Return the rings of the terms; refuse terms that no letter has room for. */
+function ringsOf(round, axes) {
+  const { cell, rings } = settlingTerms(round);
+  return new Rings(rings, cell, axes);
 }
 
-/** Begin to settle from a place, or resume from the ticket; `now` in seconds since 1970. */
-export function beginSettling(ticket, place, round, now) {
+const secretOf = (ticket, round) => prf(ticket.seed, "secret", round.digest);
+
+/**
+ * Begin to settle from a place, or resume from the ticket; `now` in seconds since 1970. Without a place (null) nobody
+ * is behind the ticket's address: it writes letters like a person's, and settles with nobody.
+ */
+export function beginSettling(ticket, place, round, now, axes = 2) {
   if (ticket.settling) return ticket;
-  const { cell: side, asks } = settlingTerms(round);
-  const cell = cellOf(place, round.terms.task.params?.scale ?? [], side);
-  const size = asks.length ? wordSize(cell.length) : replySize(around(round, cell.length).length);
+  const { cell: side } = settlingTerms(round);
+  const cell = place === null
+    ? cellOfNobody(secretOf(ticket, round), axes)
+    : cellOf(place, round.terms.task.params?.scale ?? [], side);
+  const size = leastLetter(ringsOf(round, cell.length));
   const capacity = round.terms.letter_size;
   if (size > capacity) throw new Refused(`letters of this round have ${capacity} bytes, but settling needs ${size}: do not settle in this round`);
   return { ...ticket, settling: newProgress(cell, now) };
@@ -47,7 +57,7 @@ export class Candidates {
     this.contacts = new Map();
     this.refused = 0;
     /** @type {any} */
-    this.machine = null; // Settling or Nearness, as the terms say
+    this.machine = null;
   }
 
   /** `sizes` says how many entries each group has on the bulletin. */
@@ -57,17 +67,19 @@ export class Candidates {
     const side = new Candidates(ticket, { round, keys });
     const { asks } = settlingTerms(round);
     const { address } = keys;
-    const secret = prf(ticket.seed, "secret", round.digest);
     const { settling } = ticket;
-    if (asks.length) {
-      const lists = [answer.partners, answer.second].slice(0, asks.length).map((partners) => side.listed(partners));
-      const few = sizes.indexOf(Math.min(...sizes));
-      side.machine = new Settling(settling, { address, asks: ticket.group === few, lists, secret, steps: schedule(asks) });
-    } else {
-      const candidates = side.listed(answer.partners);
-      const cells = around(round, settling.cell.length);
-      side.machine = new Nearness(settling, { address, candidates, secret, around: cells, digest: round.digest });
-    }
+    const lists = [answer.partners, answer.second].slice(0, Math.max(1, asks.length)).map((partners) => side.listed(partners));
+    const few = sizes.indexOf(Math.min(...sizes));
+    side.machine = new Settling(settling, {
+      address,
+      asks: ticket.group === few,
+      lists,
+      secret: secretOf(ticket, round),
+      steps: schedule(asks),
+      digest: round.digest,
+      rings: ringsOf(round, settling.cell.length),
+      letterSize: round.terms.letter_size,
+    });
     return side;
   }
 
@@ -149,22 +161,100 @@ function readable(round, contact) {
 /**
  * Settle with the candidates of an answer, or resume after a crash. `board` is a BoardView. `save(ticket)` stores
  * the ticket before anything of a step is posted. If the board does not answer, retries for `patience` seconds.
- * @param {import("./types.js").Ticket} ticket @param {number[]} place @param {import("./types.js").Answer} answer
+ *
+ * The ticket's decoys settle meanwhile, as addresses of nobody: their silence would tell which report is the own.
+ * @param {import("./types.js").Ticket} ticket
+ * @param {number[] | null} place without one the person settles with nobody, and writes the same letters, without words
+ * @param {import("./types.js").Answer} answer
  * @param {object} options
  * @param {import("./types.js").Round} options.round
  * @param {number[]} options.sizes
- * @param {Uint8Array} options.words the text for the partner, sent at the end
+ * @param {number} [options.axes] how many numbers a place has, if there is none
+ * @param {Uint8Array} options.words the text for the partner, or for all who are near; may be empty
  * @param {import("./board-view.js").BoardView} options.board
  * @param {(ticket: import("./types.js").Ticket) => unknown} options.save
+ * @param {(import("./types.js").Answer | null)[]} [options.decoyAnswers] those of `decoyAnswers`, if the ticket has decoys
  * @param {number} [options.look] seconds after which to look for letters again
  * @param {number} [options.patience]
  * @returns {Promise<Candidates>}
  */
-export async function settleByLetter(ticket, place, answer, { round, sizes, words, board, save, look = 1, patience = 600 }) {
-  const { pause } = settlingTerms(round);
-  const capacity = round.terms.letter_size - 2;
+export async function settleByLetter(ticket, place, answer, { save, decoyAnswers = [], axes = 2, ...options }) {
+  const { round, words, board } = options;
+  const capacity = wordsRoom(round.terms.letter_size);
   if (words.length > capacity) throw new Misuse(`\`words\` must have at most ${capacity} bytes in this round, got ${words.length}`);
-  const begun = beginSettling(ticket, place, round, seconds());
+  if (place === null && words.length) throw new Misuse("nobody gets `words` from an address of nobody: give a place, or leave them out");
+  const decoys = decoyTickets(ticket);
+  if (decoyAnswers.length !== decoys.length) throw new Misuse("give `decoyAnswers`: without the letters of your decoys, others would know your own report");
+  let stored = ticket;
+  const saved = inTurn();
+  const saveAs = (number) => (changed) => {
+    stored = withLetters(stored, changed, number);
+    const whole = stored;
+    return saved(() => save(whole));
+  };
+  // At random times, or the order of the log would show which addresses are one person's (S15.32).
+  const spread = board.window || decoys.length ? settlingTerms(round).spread : 0;
+  const shared = { ...options, board: new SharedBoard(board), axes: place?.length ?? axes, spread };
+  const [side] = await Promise.all([
+    settleAddress(ticket, place, answer, { ...shared, save: saveAs(null) }),
+    ...decoys.flatMap((decoy, number) => { // an address that is not on the board gets no letters
+      const own = decoyAnswers[number];
+      return own ? [settleAddress(decoy, null, own, { ...shared, words: new Uint8Array(), save: saveAs(number) })] : [];
+    }),
+  ]);
+  return side;
+}
+
+/** Return a function that runs asynchronous work one after the other. */
+function inTurn() {
+  /** @type {Promise<any>} */
+  let last = Promise.resolve();
+  return (work) => {
+    last = last.then(work, work);
+    return last;
+  };
+}
+
+/** A view of the board for several addresses: all letters are fetched once, and proofs one after the other. */
+class SharedBoard {
+  /** @param {import("./board-view.js").BoardView} view */
+  constructor(view) {
+    this.view = view;
+    this.turn = inTurn();
+    this.postings = [];
+    this.first = -1; // the number of the first posting that was fetched
+  }
+
+  get window() {
+    return this.view.window;
+  }
+
+  pause(due) {
+    return this.view.pause(due);
+  }
+
+  post(stamped) {
+    return this.view.post(stamped);
+  }
+
+  prove(placed) {
+    return this.turn(() => this.view.prove(placed));
+  }
+
+  /** Return the letters of the round from a number on. */
+  async letters(since) {
+    await this.turn(async () => {
+      if (this.first < 0 || since < this.first) [this.first, this.postings] = [since, []];
+      this.postings.push(...await this.view.letters(this.first + this.postings.length));
+    });
+    return this.postings.slice(since - this.first);
+  }
+}
+
+/** Settle for one address; without a place nobody is there. Letters are posted at random times within `spread` seconds. */
+async function settleAddress(ticket, place, answer, { round, sizes, words, board, save, axes, spread, look = 1, patience = 600 }) {
+  const { pause } = settlingTerms(round);
+  const begun = beginSettling(ticket, place, round, seconds(), axes);
   await save(begun);
   const side = await Candidates.from(begun, answer, { round, sizes });
   const { machine } = side;
@@ -181,10 +271,14 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
     if (!isNotice(steps[progress.step - 1])) return postLetters(stamped, send);
     const at = await send(stamped);
     const [posting] = progress.outbox;
+    if (steps[progress.step - 1].kind === "points") return; // it needs no proof
     const isPlaced = progress.placed.some(([, placed]) => equal(placed, posting));
     if (!isPlaced) progress.placed.push([at, posting]);
   };
-  await post(); // postings that a crash may have held back
+  if (progress.outbox.length) { // postings that a crash may have held back
+    await waitRandomly(spread);
+    await post();
+  }
   while (!machine.done) {
     const end = progress.begun + progress.step * pause;
     const hidden = Math.max(end, seconds()) + patience;
@@ -199,12 +293,12 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
     }
     if ((await side.speak(words)).length) {
       await save(side.ticket);
-      await waitRandomly(board.window ? STEP * pause : 0);
+      await waitRandomly(spread);
       await post();
     }
   }
   const end = progress.begun + (steps.length + 1) * pause;
-  while (side.words.length < side.partners.length && seconds() < end) {
+  while (!machine.complete && seconds() < end) {
     await wait(Math.min(board.pause(nap), pause));
     await hear();
   }

@@ -4,6 +4,7 @@ export * as admission from "./admission.js";
 export { verifySignatures } from "./agreement.js";
 export { amplify, deltaAbove, examined, kindsOf } from "./amplification.js";
 export { headsFor } from "./biased-coin.js";
+export { Factor, hashToPoint, readPoint } from "./blinded-sets.js";
 export { BoardView } from "./board-view.js";
 export { Candidates, beginSettling, settleByLetter, settlingTerms } from "./candidates.js";
 export { addReceipt, addRegistrationReceipt, addressOfTicket, collect, decoyAnswers, examine, join, openEntry, outcomeOf } from "./client.js";
@@ -18,17 +19,17 @@ export { beginLedger, readLedger, recordOutcome, spend, spent, worst } from "./l
 export { read, readNotice, write } from "./letters.js";
 export { checkConsistency, checkInclusion, rootOf } from "./merkle.js";
 export * as messages from "./messages.js";
-export { Blind, Nearness, hashToPoint, offsets } from "./nearness.js";
 export * as obliviousHttp from "./oblivious-http.js";
 export { randomizerOf } from "./randomizers.js";
 export { RelayClient, waitRandomly, windowOf } from "./relay-client.js";
+export { Rings, cellOf, cellOfNobody } from "./rings.js";
 export { Session } from "./session.js";
-export { Settling, cellOf, newProgress, schedule } from "./settling.js";
+export { Settling, newProgress, schedule } from "./settling.js";
 export { readCosignedCheckpoint, readLogCheckpoint, readSignedNote } from "./signed-notes.js";
 export { memoryStore } from "./store.js";
 export { suiteNamed } from "./suites.js";
 export { readTerms } from "./terms.js";
-export { decoyTickets, readTicket, withDecoy, writeTicket } from "./ticket.js";
+export { decoyTickets, readTicket, withLetters, writeTicket } from "./ticket.js";
 export { checkLogged, checkPlaced, checkTerms, follow } from "./verification.js";
 /** @typedef {import("./types.js").Trusted} Trusted */
 /** @typedef {import("./types.js").Limit} Limit */

@@ -51,6 +51,9 @@ export class RelayClient {
   #fetch;
   #seen;
   #configs = new Map();
+  #signers = new Map();
+  /** @type {((list: Uint8Array, peer: RelayClient) => Promise<unknown>) | null} */
+  #check = null;
   #least = SIZES[0];
 
   /**
@@ -69,6 +72,21 @@ export class RelayClient {
   /** Add the shufflers of a cascade, as the terms name them. */
   know(urls) {
     for (const url of urls) this.#shufflers.add(new URL(url).origin);
+  }
+
+  /**
+   * From now on, use a key list only after `check` has found it in the board's log. `signers` are the roles' addresses
+   * and verifying keys, from the terms.
+   * @param {(list: Uint8Array, peer: RelayClient) => Promise<unknown>} check @param {[string, string][]} signers
+   */
+  checkLists(check, signers) {
+    this.#check = check;
+    this.#signers = new Map(signers.map(([url, key]) => [new URL(url).origin, key]));
+  }
+
+  /** Check the lists of all roles of the terms now, so that no request to the board goes with one to a shuffler later. */
+  async findLists() {
+    for (const origin of this.#signers.keys()) await this.#config(origin, new URL(origin).host);
   }
 
   /** From now on, pad every message to the size that one of `size` bytes needs. */
@@ -131,8 +149,22 @@ export class RelayClient {
   }
 
   async #config(origin, host) {
-    const current = this.#configs.get(origin);
-    return current?.until > Date.now() / 1000 ? current : this.#fetchKeys(origin, host);
+    let current = this.#configs.get(origin);
+    if (!(current?.until > Date.now() / 1000)) current = await this.#fetchKeys(origin, host);
+    const signer = this.#signers.get(origin);
+    if (this.#check && signer && !current.logged) {
+      await this.#check(current.listing(signer), this.#unchecked());
+      current.logged = true;
+    }
+    return current;
+  }
+
+  /** Return a client for the check itself, whose requests carry nothing of a person. */
+  #unchecked() {
+    const peer = new RelayClient(this.#url, { first: this.#url, trusted: this.#trusted, fetch: this.#fetch, seen: this.#seen });
+    peer.#shufflers = this.#shufflers;
+    peer.#least = this.#least;
+    return peer;
   }
 
   /** Take the list that this person has seen, or the relay's; never a second one of a day. */
@@ -142,7 +174,7 @@ export class RelayClient {
     const before = (await this.#seen.load())[host];
     const list = !fresh && before?.until > now ? before : await this.#listOfRelay(host);
     const { until } = list;
-    this.#checkSigned(unhex(list.keys), until, list.signatures, origin);
+    const signed = this.#checkSigned(unhex(list.keys), until, list.signatures, origin);
     if (!(until - PERIOD - SLACK <= now && now < until + SLACK)) {
       throw new Unavailable(`the relay's keys for ${host} are not for today: check your clock, or try later`);
     }
@@ -152,7 +184,11 @@ export class RelayClient {
       throw new Refused(`${host} has signed two key lists for one day, which could tell people apart: nothing was sent; do not use this role`);
     }
     await this.#seen.save(host, list);
-    const current = { until, config: readKeys(unhex(list.keys)) };
+    const listing = (signer) => {
+      const { key, signature } = signed.find((one) => one.key === signer) ?? signed[0];
+      return concat(Uint8Array.of(1, 0, 0, 0), unhex(key), unsigned(until, 8), unhex(signature), unhex(list.keys));
+    };
+    const current = { until, config: readKeys(unhex(list.keys)), listing, logged: false };
     this.#configs.set(origin, current);
     return current;
   }
@@ -183,9 +219,9 @@ export class RelayClient {
         return false;
       }
     };
-    if (!keys.some((key) => signatures.some((signature) => holds(key, signature)))) {
-      throw new Refused(`no key that you trust in that role signed the relay's keys for ${origin}: nothing was sent`);
-    }
+    const signed = keys.flatMap((key) => signatures.filter((signature) => holds(key, signature)).map((signature) => ({ key, signature })));
+    if (!signed.length) throw new Refused(`no key that you trust in that role signed the relay's keys for ${origin}: nothing was sent`);
+    return signed;
   }
 
   /** Read the relay's answer, at most the largest of `SIZES`. */
@@ -235,9 +271,6 @@ function domain(host) {
   const registry = labels.length > 2 && labels.at(-1).length === 2 && REGISTRIES.includes(labels.at(-2));
   return labels.slice(registry ? -3 : -2).join(".");
 }
-
-/** The share of a pause of settling within which the client posts the letters of a step. */
-export const STEP = 0.25;
 
 /**
  * Return the seconds within which request times are drawn; 0 means at once.

@@ -99,6 +99,8 @@ export class Session {
       spend(ledger, ticket, invitation); // refuses before anything is stored
       const board = await this.#board();
       await retry(() => board.terms(), patience);
+      const peer = await this.#client();
+      if (peer instanceof RelayClient) await retry(() => peer.findLists(), patience);
       await this.#store.saveTerms({ signed: this.#signed, relay: this.#relay });
       await this.#store.saveTicket(ticket);
     }
@@ -184,13 +186,17 @@ export class Session {
 
   /**
    * Settle with the candidates of your answer, or resume after a crash. Return your partners and what they wrote.
-   * @param {number[]} place @param {{ words?: string | Uint8Array, patience?: number, look?: number }} [options]
+   * Without a place (null) you settle with nobody and write the same letters. In a round with decoys do this if you do not
+   * want to settle: otherwise the silence of your addresses would show that they belong together.
+   * @param {number[] | null} place @param {{ words?: string | Uint8Array, axes?: number, patience?: number, look?: number }} [options]
    * @returns {Promise<{ partners: string[], contacts: Uint8Array[], words: { contact: Uint8Array, body: Uint8Array }[] }>}
    */
-  async settle(place, { words = "", patience = 600, look = 1 } = {}) {
+  async settle(place, { words = "", axes = 2, patience = 600, look = 1 } = {}) {
     const [ticket, round] = [await this.#ticket(), await this.round()];
     const answer = this.#answer ?? await this.collect({ patience });
-    const options = { round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), look, patience };
+    const options = {
+      round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), decoyAnswers: this.#decoyAnswers, axes, look, patience,
+    };
     const side = await settleByLetter(ticket, place, answer, { ...options, save: (changed) => this.#store.saveTicket(changed) });
     return { partners: side.machine.partners.map(hex), contacts: side.partners, words: side.words };
   }
@@ -228,7 +234,10 @@ export class Session {
       throw new Refused(`these terms belong to the round at ${round.address}, not at ${this.url}: ask for the right address`);
     }
     if (this.#peer instanceof RelayClient) {
-      this.#peer.know(round.terms.shufflers.map((party) => party.url));
+      const { shufflers, board } = round.terms;
+      this.#peer.know(shufflers.map((party) => party.url));
+      const check = async (list, peer) => new BoardView(round, { peer, ...await this.#store.checkpoint(round) }).keys(list);
+      this.#peer.checkLists(check, [...shufflers, board].map((party) => [party.url, party.verifying]));
       this.#peer.level(Math.max(round.document.length + 1024, ...round.terms.groups.map((_, group) => round.uploadSize(group))));
     }
     this.#signed = signed;

@@ -1,80 +1,38 @@
 // Settling: its steps, the bodies of its letters, and one person's state machine. SPEC section 15.
 //
-// At every step everybody writes the same number of letters of one size, whatever they decide. Keys, seals and
-// the board are in candidates.js.
+// At every step everybody writes the same number of letters of one size, whatever they decide. Of each candidate a
+// person learns a ring (exchange.js). Keys, seals and the board are in candidates.js.
 
-import { hmac } from "@noble/hashes/hmac.js";
-import { sha256 } from "@noble/hashes/sha2.js";
-import { base64, byte, compare, concat, equal, hex, unbase64, utf8 } from "./encoding.js";
-import { Misuse, Refused } from "./errors.js";
+import { POINT } from "./blinded-sets.js";
+import { base64, big, byte, compare, concat, equal, hex, unbase64, unsigned } from "./encoding.js";
+import { Misuse } from "./errors.js";
+import { boxSize, Exchange, isShare, prf, readPoints } from "./exchange.js";
 
 /** The first byte of the body of every letter of settling; no text begins with it. */
 export const MARK = 0;
-const HALF = 16;
+const HEAD = 2;
 export const TAG = 16;
 /** "I am free and here"; "I ask you", or "I hold you"; "I would take you". */
 export const [HERE, YOURS, WOULD] = [1, 2, 4];
-const HEAD = 3;
-const LAST = 2 ** 31 - 8; // so that the cells around it also fit into 32 bits
+const LENGTH = 2; // bytes of the length of words
 
 /** Return the steps, given how often to ask with each list; each step has a kind and the number of its list. */
 export function schedule(asks) {
-  const of = (times) => ["places", ...Array.from({ length: times }, () => ["ask", "answer"]).flat(), "tag", "close"];
-  const steps = asks.flatMap((times, turn) => of(times).map((kind) => ({ kind, turn })));
-  return [...steps, { kind: "words", turn: asks.length - 1 }];
+  const of = (times) => ["show", ...Array.from({ length: times }, () => ["ask", "answer"]).flat(), "tag", "close"];
+  const first = ["points", "table", "share"].map((kind) => ({ kind, turn: 0 }));
+  const rest = asks.flatMap((times, turn) => of(times).map((kind) => ({ kind, turn })));
+  return [...first, ...rest, { kind: "words", turn: Math.max(0, asks.length - 1) }];
 }
 
-export const isNotice = ({ kind }) => kind === "tag" || kind === "close";
-export const isTalk = ({ kind }) => kind === "places" || kind === "ask" || kind === "answer";
+const NOTICES = { points: 2 * POINT, tag: TAG, close: 0 };
+export const isNotice = ({ kind }) => Object.hasOwn(NOTICES, kind);
+export const isTalk = ({ kind }) => kind === "show" || kind === "ask" || kind === "answer";
 
-/** Derive 32 bytes for one purpose. */
-export function prf(key, label, data = new Uint8Array()) {
-  return hmac(sha256, key, concat(utf8(`coatcheck/v1/settle/${label}\0`), data));
-}
+/** Return how many bytes of words a letter has room for. */
+export const wordsRoom = (letterSize) => letterSize - HEAD - boxSize(LENGTH);
 
-/** Divide and round down, as exactly as floats allow: Python's `//`. */
-function floorDivide(value, side) {
-  const rest = value % side;
-  let quotient = (value - rest) / side;
-  if (rest && rest < 0 !== side < 0) quotient -= 1;
-  return quotient - Math.floor(quotient) > 0.5 ? Math.floor(quotient) + 1 : Math.floor(quotient);
-}
-
-/** Return the cell of a place: one number per axis. */
-export function cellOf(place, scale, side) {
-  if (!Array.isArray(place) || !place.length || !place.every(Number.isFinite)) {
-    throw new Misuse("`place` must be a list of numbers, one per coordinate");
-  }
-  const factors = scale?.length ? Array.from(scale) : place.map(() => 1);
-  if (factors.length !== place.length) throw new Refused("this place has another number of axes than the terms");
-  const cell = place.map((x, axis) => floorDivide(x * factors[axis], side));
-  if (!cell.every((number) => Math.abs(number) <= LAST)) throw new Refused("the cells of this round are too small for this place: do not settle in this round");
-  return cell;
-}
-
-/** Write a cell as one signed 32-bit integer per axis. */
-export function writeCell(cell) {
-  const raw = new DataView(new ArrayBuffer(4 * cell.length));
-  cell.forEach((number, axis) => raw.setInt32(4 * axis, number));
-  return new Uint8Array(raw.buffer);
-}
-
-export const wordSize = (axes) => HEAD + HALF + 4 * axes;
-
-/** Encode the body of a letter for a step; all zeros if the sender is not free. */
-export function writeWord(step, said, { half = new Uint8Array(HALF), cell }) {
-  return concat(byte(MARK, step, said), half, writeCell(cell));
-}
-
-/** Decode a body of the right size. */
-export function readWord(body) {
-  const raw = new DataView(body.buffer, body.byteOffset + HEAD + HALF);
-  const axes = (body.length - HEAD - HALF) / 4;
-  const cell = Array.from({ length: axes }, (_, axis) => raw.getInt32(4 * axis));
-  return { step: body[1], said: body[2], half: body.slice(HEAD, HEAD + HALF), cell };
-}
-
-export const half = (secret, recipient) => prf(secret, "half", recipient).slice(0, HALF);
+/** Return the least size of letters for settling with these rings. */
+export const leastLetter = (rings) => HEAD + Math.max(rings.tableSize, boxSize(LENGTH));
 
 /** Return the tag by which a sender names the other owner of a pair's key. */
 export const pairTag = (key, turn, sender) => prf(key, "tag", concat(byte(turn), sender)).slice(0, TAG);
@@ -82,7 +40,7 @@ export const pairTag = (key, turn, sender) => prf(key, "tag", concat(byte(turn),
 /** Return the progress of a person who begins to settle; the ticket stores it. */
 export function newProgress(cell, begun) {
   return {
-    cell, begun, step: 0, read: 0, heard: {}, notices: [], chosen: [], points: {}, replies: {},
+    cell, begun, step: 0, read: 0, points: {}, values: {}, shares: {}, heard: {}, notices: [], chosen: [],
     words: {}, placed: [], outbox: [], dropped: {},
   };
 }
@@ -91,14 +49,15 @@ const mapped = (record, work) => Object.fromEntries(Object.entries(record ?? {})
 
 /** Return progress as the JSON that the Python client reads and writes. */
 export function writeProgress(progress) {
-  const { heard, notices, chosen, points, replies, words, placed, outbox } = progress;
+  const { heard, notices, chosen, points, values, shares, words, placed, outbox } = progress;
   return {
     ...progress,
-    heard: mapped(heard, (word) => [word.step, word.said, base64(word.half), word.cell]),
+    points: mapped(points, base64),
+    values: mapped(values, base64),
+    shares: mapped(shares, base64),
+    heard: mapped(heard, (word) => [word.step, word.said, word.ring]),
     notices: notices.map((notice) => [base64(notice.sender), notice.step, base64(notice.tag)]),
     chosen: chosen.map(base64),
-    points: mapped(points, base64),
-    replies: mapped(replies, base64),
     words: mapped(words, base64),
     placed: placed.map(([place, posting]) => [place, base64(posting)]),
     outbox: outbox.map(base64),
@@ -110,11 +69,12 @@ export function readProgress(raw) {
   return {
     ...newProgress(raw.cell, raw.begun ?? 0),
     ...raw,
-    heard: mapped(raw.heard, ([step, said, encoded, cell]) => ({ step, said, half: unbase64(encoded), cell })),
+    points: mapped(raw.points, unbase64),
+    values: mapped(raw.values, unbase64),
+    shares: mapped(raw.shares, unbase64),
+    heard: mapped(raw.heard, ([step, said, ring]) => ({ step, said, ring })),
     notices: list("notices").map(([sender, step, tag]) => ({ sender: unbase64(sender), step, tag: unbase64(tag) })),
     chosen: list("chosen").map(unbase64),
-    points: mapped(raw.points, unbase64),
-    replies: mapped(raw.replies, unbase64),
     words: mapped(raw.words, unbase64),
     placed: list("placed").map(([place, posting]) => [place, unbase64(posting)]),
     outbox: list("outbox").map(unbase64),
@@ -125,14 +85,17 @@ const SILENCES = 2; // after this many missing letters in a row, a candidate cou
 
 export class Settling {
   /** `lists` holds the candidates' addresses for each pass; no address is in two lists. */
-  constructor(progress, { address, asks, lists, secret, steps }) {
+  constructor(progress, { address, asks, lists, secret, steps, digest, rings, letterSize }) {
+    if (letterSize < leastLetter(rings)) throw new Misuse(`to settle, letters must have at least ${leastLetter(rings)} bytes, got ${letterSize}`);
     this.progress = progress;
     this.address = address;
     this.asks = asks;
     this.lists = lists;
     this.secret = secret;
     this.steps = steps;
-    this.keys = new Map();
+    this.room = wordsRoom(letterSize);
+    this.pairs = steps[3].kind === "show";
+    this.exchange = new Exchange(secret, progress.cell, { address, digest, rings });
     this.turns = new Map(lists.flatMap((names, turn) => names.map((candidate) => [hex(candidate), turn])));
     this.order = new Map(progress.notices.map((notice, at) => [`${hex(notice.sender)}/${notice.step}`, at]));
   }
@@ -145,80 +108,133 @@ export class Settling {
   speaks(index, asks) {
     const { kind } = this.steps[index];
     if (kind === "ask") return asks;
-    return kind === "answer" ? !asks : true;
+    return isTalk(this.steps[index]) ? !asks : true;
   }
 
-  /** Return whether the next step may begin: all have written, or it is late. Your own notices must be on the board. */
+  /** Return whether the next step may begin: all have written, or it is late. Your own tag must be on the board. */
   ready({ late = false } = {}) {
     const before = this.progress.step - 1;
     if (before < 0) return true;
-    const step = this.steps[before];
-    if (isNotice(step) && !this.posted(this.address, before)) return false;
-    if (late || step.kind === "close") return true;
-    const present = this.lists[step.turn].filter((candidate) => !this.missed(candidate, before));
-    if (step.kind === "tag") return present.every((candidate) => this.posted(candidate, before));
-    if (!this.speaks(before, !this.asks)) return true;
-    return present.every((candidate) => (this.word(candidate)?.step ?? -1) >= before);
+    const { kind } = this.steps[before];
+    if ((kind === "tag" || kind === "close") && !this.posted(this.address, before)) return false;
+    if (late || kind === "close") return true;
+    return !this.lists.flat().some((candidate) => this.awaits(candidate, before));
+  }
+
+  /** Return whether a candidate should still write at a step, and missed nothing before. */
+  awaits(candidate, index) {
+    const { points, values, shares } = this.progress;
+    const has = (record) => Object.hasOwn(record, hex(candidate));
+    const { kind, turn } = this.steps[index];
+    if (kind === "points") return !has(points);
+    if (kind === "table") return has(points) && !has(values);
+    if (kind === "share") return has(values) && !has(shares);
+    if (turn !== this.turns.get(hex(candidate)) || this.missed(candidate, index)) return false;
+    if (kind === "tag") return !this.posted(candidate, index);
+    return this.speaks(index, !this.asks) && (this.word(candidate)?.step ?? -1) < index;
   }
 
   /** Write the letters of the next step and advance; a letter to your own address is a public notice. */
   speak(words = new Uint8Array()) {
+    if (words.length > this.room) throw new Misuse(`words may have at most ${this.room} bytes, got ${words.length}`);
     const index = this.progress.step;
-    const { kind, turn } = this.steps[index];
+    const step = this.steps[index];
     const head = byte(MARK, index);
     this.progress.step += 1;
-    if (kind === "tag") return [[this.address, concat(head, this.tag(turn))]];
-    if (kind === "close") return [[this.address, head]];
-    const { partner } = this;
-    if (kind === "words") {
-      const isPartner = (candidate) => partner && equal(candidate, partner);
-      return this.lists.flat().map((candidate) => [candidate, concat(head, isPartner(candidate) ? words : new Uint8Array())]);
-    }
+    if (step.kind === "points") return [[this.address, concat(head, this.exchange.points)]];
+    if (isNotice(step)) return [[this.address, concat(head, step.kind === "tag" ? this.tag(step.turn) : new Uint8Array())]];
+    if (!isTalk(step)) return this.lists.flat().map((candidate) => [candidate, concat(head, this.write(index, candidate, words))]);
     if (!this.speaks(index, this.asks)) return [];
-    const chosen = !partner && kind !== "places" ? this.choice(turn) : null;
-    return this.lists[turn].map((candidate) => [candidate, this.body(index, candidate, chosen, Boolean(partner))]);
+    const free = !this.partner;
+    const chosen = free ? this.choice(step.turn) : null;
+    return this.lists[step.turn].map((candidate) => [candidate, concat(head, this.talk(index, candidate, chosen, free))]);
   }
 
-  body(index, candidate, chosen, dummy) {
-    const { cell } = this.progress;
-    if (dummy) return writeWord(index, 0, { cell: cell.map(() => 0) });
+  /** Write to a candidate, of whichever list, what is no talk. */
+  write(index, candidate, words) {
+    const { kind } = this.steps[index];
+    if (kind === "table") return this.exchange.table(candidate, this.points(candidate));
+    if (kind === "share") return this.exchange.share(candidate, this.value(candidate));
+    const { partner } = this;
+    const readable = !this.pairs || Boolean(partner && equal(candidate, partner));
+    const content = concat(unsigned(words.length, LENGTH), words, new Uint8Array(this.room - words.length));
+    return this.box(index, candidate, content, readable);
+  }
+
+  /** Write what the person would do; who is not free seals it so that nobody can open it. */
+  talk(index, candidate, chosen, free) {
+    const { kind } = this.steps[index];
     let said = HERE;
     if (chosen && equal(candidate, chosen)) said |= YOURS;
-    if (this.steps[index].kind === "answer" && (!chosen || this.nearer(candidate, chosen))) said |= WOULD;
-    return writeWord(index, said, { half: half(this.secret, candidate), cell });
+    if (kind === "show" || (kind === "answer" && this.prefers(candidate, chosen))) said |= WOULD;
+    return this.box(index, candidate, byte(said), free);
+  }
+
+  box(index, candidate, content, readable) {
+    const key = (readable && this.key(candidate)) || this.exchange.noKey(candidate);
+    return this.exchange.box(key, index, candidate, content);
   }
 
   /** Process a candidate's letter; drop and count it if it is not valid at this step. */
   receive(sender, body) {
     const reason = this.wrong(sender, body) || this.stale(sender, body);
     if (reason) return this.drop(reason);
-    if (this.steps[body[1]].kind === "words") this.progress.words[hex(sender)] = body.slice(2);
-    else this.progress.heard[hex(sender)] = readWord(body);
+    const [, index] = body;
+    const content = body.slice(HEAD);
+    const { kind } = this.steps[index];
+    if (kind === "table") this.progress.values[hex(sender)] = this.exchange.read(sender, this.points(sender), content);
+    else if (kind === "share") this.progress.shares[hex(sender)] = content;
+    else return this.open(sender, index, content);
+    return true;
+  }
+
+  /** Open a box, and note what it says; one that does not open says "not free". */
+  open(sender, index, box) {
+    const key = this.key(sender);
+    const shown = this.ring(sender);
+    const { ring, content } = key
+      ? this.exchange.open(key, this.value(sender), index, sender, box)
+      : { ring: 0, content: new Uint8Array() };
+    if (ring && shown && ring !== shown) return this.drop("changed");
+    const isWords = this.steps[index].kind === "words";
+    if (isWords) {
+      const length = Number(big(content.slice(0, LENGTH)));
+      this.progress.words[hex(sender)] = content.slice(LENGTH, LENGTH + length);
+    }
+    if (!isWords || !this.pairs) {
+      const said = ring && !isWords ? content[0] : 0;
+      this.progress.heard[hex(sender)] = { step: index, said, ring: ring || shown };
+    }
     return true;
   }
 
   wrong(sender, body) {
     const turn = this.turns.get(hex(sender));
     if (turn === undefined) return "sender";
-    if (body.length < 2 || body[0] !== MARK) return "size";
+    if (body.length < HEAD || body[0] !== MARK) return "size";
     const step = this.stepOf(body);
     if (!step || isNotice(step) || !this.speaks(body[1], !this.asks)) return "step";
-    if (step.kind === "words") return "";
-    if (step.turn !== turn) return "step";
-    return body.length === wordSize(this.progress.cell.length) ? "" : "size";
+    if (isTalk(step) && step.turn !== turn) return "step";
+    const content = body.slice(HEAD);
+    const sizes = { table: this.exchange.rings.tableSize, share: POINT, words: boxSize(LENGTH + this.room) };
+    if (content.length !== (sizes[step.kind] ?? boxSize(1))) return "size";
+    return step.kind === "share" && !isShare(content) ? "point" : "";
   }
 
   stale(sender, body) {
     const [, index] = body;
-    const step = this.steps[index];
-    if (step.kind === "words") return Object.hasOwn(this.progress.words, hex(sender)) ? "repeated" : "";
-    if (this.progress.step > this.noticesOf(step.turn)[0]) return "late";
+    const { kind, turn } = this.steps[index];
+    const { points, values, shares, words, step } = this.progress;
+    const first = { table: values, share: shares, words }[kind];
+    if (first) {
+      if (Object.hasOwn(first, hex(sender))) return "repeated";
+      // The share is written already, or there is no point to read the table with.
+      return kind === "table" && (step > index + 1 || !Object.hasOwn(points, hex(sender))) ? "late" : "";
+    }
+    if (step > this.noticesOf(turn)[0]) return "late";
     const last = this.word(sender);
-    if (!last) return "";
-    if (index <= last.step) return index === last.step ? "repeated" : "late";
-    const word = readWord(body);
-    const same = equal(last.half, word.half) && last.cell.every((number, axis) => number === word.cell[axis]);
-    return !same && last.said & word.said & HERE ? "changed" : "";
+    if (last && index <= last.step) return index === last.step ? "repeated" : "late";
+    return "";
   }
 
   /** Process a public notice, in the board's order; the first of each step counts. */
@@ -228,11 +244,21 @@ export class Settling {
     let reason = "";
     if (!isOwn && !this.turns.has(hex(sender))) reason = "sender";
     else if (!step || !isNotice(step)) reason = "step";
-    else if (body.length !== 2 + (step.kind === "tag" ? TAG : 0)) reason = "size";
+    else if (body.length !== HEAD + NOTICES[step.kind]) reason = "size";
+    else if (step.kind === "points") return isOwn || this.receivePoints(sender, body);
     else if (this.posted(sender, body[1])) reason = "repeated";
     if (reason) return this.drop(reason);
     this.order.set(`${hex(sender)}/${body[1]}`, this.progress.notices.length);
-    this.progress.notices.push({ sender, step: body[1], tag: body.slice(2) });
+    this.progress.notices.push({ sender, step: body[1], tag: body.slice(HEAD) });
+    return true;
+  }
+
+  /** Process what a candidate publishes, before the person has written the tables. */
+  receivePoints(sender, body) {
+    if (Object.hasOwn(this.progress.points, hex(sender))) return this.drop("repeated");
+    if (this.progress.step > body[1] + 1) return this.drop("late");
+    if (!readPoints(body.slice(HEAD))) return this.drop("point");
+    this.progress.points[hex(sender)] = body.slice(HEAD);
     return true;
   }
 
@@ -246,9 +272,18 @@ export class Settling {
     return false;
   }
 
+  /** Return the partner, once it is certain; without asks, all candidates in a ring so far. */
   get partners() {
+    if (!this.pairs) return this.lists.flat().filter((candidate) => this.ring(candidate));
     const { partner } = this;
     return partner ? [partner] : [];
+  }
+
+  /** Return whether the words of every candidate who is not gone have arrived, with or without a partner. */
+  get complete() {
+    const { words, shares } = this.progress;
+    const present = this.lists.flat().filter((candidate) => this.missed(candidate, this.steps.length) < SILENCES);
+    return present.map(hex).every((name) => Object.hasOwn(words, name) || !Object.hasOwn(shares, name));
   }
 
   /** Return the partner's address as soon as it is certain. */
@@ -267,7 +302,7 @@ export class Settling {
     if (!chosen?.length || !this.posted(this.address, closed)) return null;
     const both = [this.address, chosen];
     const first = Math.min(...both.map((owner) => this.at(owner, closed)));
-    const key = this.pairKey(chosen);
+    const key = this.key(chosen);
     const named = both.every((owner) => {
       const place = this.at(owner, tagged);
       return place < first && key && equal(this.progress.notices[place].tag, pairTag(key, turn, owner));
@@ -280,14 +315,14 @@ export class Settling {
     const present = this.lists[turn].filter((candidate) => this.free(candidate));
     const interested = present.filter((candidate) => this.said(candidate, YOURS));
     if (!this.asks || interested.length) return this.nearest(interested);
-    return this.nearest(present.filter((candidate) => this.open(candidate)));
+    return this.nearest(present.filter((candidate) => this.said(candidate, WOULD)));
   }
 
   /** Fix the choice of this pass, and return the tag that names the candidate to that candidate alone. */
   tag(turn) {
     let chosen = this.partner ? null : this.choice(turn);
     if (this.asks && chosen && !this.said(chosen, YOURS)) chosen = null;
-    const key = chosen && this.pairKey(chosen);
+    const key = chosen && this.key(chosen);
     this.progress.chosen.push(key ? chosen : new Uint8Array());
     return key ? pairTag(key, turn, this.address) : prf(this.secret, "nobody", byte(turn)).slice(0, TAG);
   }
@@ -300,14 +335,9 @@ export class Settling {
     return Boolean((this.word(candidate)?.said ?? 0) & what);
   }
 
-  /** Return whether a candidate would take the person, or has not said. */
-  open(candidate) {
-    const word = this.word(candidate);
-    return Boolean(word) && (this.steps[word.step].kind === "places" || Boolean(word.said & WOULD));
-  }
-
+  /** Return whether a candidate is in a ring, free, and not gone. */
   free(candidate) {
-    return this.said(candidate, HERE) && this.missed(candidate, this.progress.step) < SILENCES;
+    return this.ring(candidate) > 0 && this.said(candidate, HERE) && this.missed(candidate, this.progress.step) < SILENCES;
   }
 
   /** Count the letters that a candidate should have written after the last one, up to a step. */
@@ -325,31 +355,31 @@ export class Settling {
     return names.reduce((best, candidate) => (best && this.apart(candidate, best) >= 0 ? best : candidate), null);
   }
 
-  nearer(candidate, other) {
-    return Boolean(this.word(candidate)) && this.apart(candidate, other) < 0;
+  prefers(candidate, held) {
+    return !held || (this.ring(candidate) > 0 && this.apart(candidate, held) < 0);
   }
 
-  /** Compare two candidates by distance in cells, then by the pair keys. */
+  /** Compare two candidates by ring, then by the keys of the pairs. */
   apart(candidate, other) {
-    const [a, b] = [this.distance(candidate), this.distance(other)];
-    if (a !== b) return a < b ? -1 : 1;
-    return compare(this.pairKey(candidate), this.pairKey(other));
+    return this.ring(candidate) - this.ring(other) || compare(this.key(candidate), this.key(other));
   }
 
-  distance(candidate) {
-    const { cell } = this.word(candidate);
-    return this.progress.cell.reduce((sum, number, axis) => sum + BigInt(number - cell[axis]) ** 2n, 0n);
+  ring(candidate) {
+    return this.word(candidate)?.ring ?? 0;
   }
 
-  pairKey(candidate) {
-    const word = this.word(candidate);
-    if (!word) return null;
-    const name = `${hex(candidate)}/${hex(word.half)}`;
-    if (!this.keys.has(name)) {
-      const halves = [[this.address, half(this.secret, candidate)], [candidate, word.half]].sort(([a], [b]) => compare(a, b));
-      this.keys.set(name, prf(concat(...halves.map(([, bytes]) => bytes)), "pair"));
-    }
-    return this.keys.get(name);
+  points(candidate) {
+    return readPoints(this.progress.points[hex(candidate)] ?? new Uint8Array());
+  }
+
+  value(candidate) {
+    return this.progress.values[hex(candidate)];
+  }
+
+  /** Return the key with a candidate, who has it too if the passwords agree; null if a letter is missing. */
+  key(candidate) {
+    const [value, share] = [this.value(candidate), this.progress.shares[hex(candidate)]];
+    return value && share ? this.exchange.key(candidate, value, share) : null;
   }
 
   posted(sender, step) {

@@ -61,8 +61,10 @@ const GROUP = {
 };
 const SETTLE = {
   cell: POSITIVE,
+  rings: (value) => Array.isArray(value) && value.length >= 1 && value.length <= 16 && value.every(POSITIVE),
   "asks?": (value) => Array.isArray(value) && value.length <= 2 && value.every(whole(1, 8)),
   "pause?": whole(1, 86_400),
+  "spread?": (value) => typeof value === "number" && value >= 0 && value <= 86_400,
 };
 const TERMS = {
   coatcheck: (value) => value === "terms/1",
@@ -216,6 +218,9 @@ function checkConsistent(round) {
   for (const { name, admission } of terms.shufflers.slice(1)) {
     // Made-up people could register there, and its traps would count them.
     if (admission.kind === "open") throw new Refused(`shuffler ${name} counts people by their traps but admits anybody: do not join`);
+  }
+  if (terms.settle?.spread > (terms.settle?.pause ?? 60)) {
+    throw new Refused("`spread` of `settle` must be at most its `pause`: later letters would come too late; do not join");
   }
   for (const { name, minimum, promise, decoys, note_size: note } of terms.groups) {
     if (decoys && note) throw new Refused(`group ${name} has \`decoys\`, so its \`note_size\` must be 0: do not join`);

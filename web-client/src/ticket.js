@@ -28,7 +28,7 @@ function readLetters({ written = 0, seen = [], settling }) {
 }
 
 /**
- * Return each decoy as a ticket of its own, to open its answer and to write its letters. `withDecoy` stores them.
+ * Return each decoy as a ticket of its own, to open its answer and to write its letters. `withLetters` stores them.
  * @param {import("./types.js").Ticket} ticket @returns {import("./types.js").Ticket[]}
  */
 export function decoyTickets({ round, digest, suite, group, seed, decoys }) {
@@ -37,12 +37,13 @@ export function decoyTickets({ round, digest, suite, group, seed, decoys }) {
 }
 
 /**
- * Return the ticket with the letters of a decoy, numbered from 0, as they are now.
- * @param {import("./types.js").Ticket} ticket @param {number} number @param {import("./types.js").Ticket} changed
+ * Return the ticket with the letters of another version of it, or of one of its decoys, numbered from 0.
+ * @param {import("./types.js").Ticket} ticket @param {import("./types.js").Ticket} changed @param {number | null} [number]
  * @returns {import("./types.js").Ticket}
  */
-export function withDecoy(ticket, number, { written, seen, settling }) {
+export function withLetters(ticket, { written, seen, settling }, number = null) {
   const letters = { written, seen, ...(settling ? { settling } : {}) };
+  if (number === null) return { ...ticket, ...letters };
   return { ...ticket, decoys: ticket.decoys.map((stored, n) => (n === number ? letters : stored)) };
 }
 

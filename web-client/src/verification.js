@@ -9,6 +9,7 @@ export const UNSEEN = "the witnesses have not cosigned this part of the board's 
 export const ROUND_LEAF = Uint8Array.of(1);
 export const LETTER_LEAF = Uint8Array.of(2);
 const TERMS_LEAF = Uint8Array.of(3);
+export const KEYS_LEAF = Uint8Array.of(4);
 
 /**
  * Check leaves of the log, each `{ place, leaf, path }`, under a checkpoint of the board that continues the stored

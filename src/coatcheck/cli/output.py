@@ -200,7 +200,8 @@ def answer_text(answer: Mapping[str, Any], round_url: str = "") -> Iterator[str]
     if not partners and not answer.get("values") and "shared" not in answer:
         yield "The answer names no partner for you this time."
     for partner in answer.get("settled", {}).get("partners", ()):
-        yield f"Settled with {plain('contact', partner['contact'])}: {partner['words']}"
+        words = f": {partner['words']}" if partner["words"] else ""
+        yield f"Settled with {plain('contact', partner['contact'])}{words}"
     if "settled" in answer and not answer["settled"]["partners"]:
         yield "Nobody settled with you this time."
     if partners and round_url:

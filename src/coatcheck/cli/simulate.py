@@ -20,10 +20,10 @@ from coatcheck.cli.output import STAMP, length, service_table, show, table
 from coatcheck.domains import Floats
 from coatcheck.domains.tables import group_name, read_places
 from coatcheck.errors import Misuse, OutsideDomain
+from coatcheck.protocol.drafting import usual_settling
 from coatcheck.randomizers import Prior
 from coatcheck.simulation import trial
 from coatcheck.simulation.quality import names_many
-from coatcheck.simulation.settling import usual_cell
 from coatcheck.tasks import Task, load
 from coatcheck.tasks.equivariance import Verdict, check_equivariance
 
@@ -105,7 +105,7 @@ def simulate(
             entropy=seed,
             clamp=clamp,
             prior=_prior(prior, columns=names),
-            settle=usual_cell(around) if settle else None,
+            settle=usual_settling(work, around) if settle else None,
         )
     except OutsideDomain as error:
         raise Misuse(str(error).replace("pass clamp=True", "give `--clamp`")) from None

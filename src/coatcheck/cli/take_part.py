@@ -52,7 +52,7 @@ def take_part(
     retrieval: Annotated[str, one_of(tuple(RETRIEVALS)), _RETRIEVAL] = "by-size",
     settle: Annotated[bool, "Settle by letter with the candidates in your answer."] = False,
     words: Annotated[
-        str, "Text for the partner you settle with; by default your exact value."
+        str, "Text for the partner you settle with, or for everybody near; by default nothing."
     ] = "",
     ca: Ca = "",
     as_json: Json = False,
@@ -107,10 +107,16 @@ def take_part(
             )
             document = answer_document(answer, invitation.round)
             if settle:
-                hint("settling by letter; only your partner learns your exact value")
-                text = words or ", ".join(str(number) for number in value)
-                settled = await settle_by_letter(session, value, words=text)
+                hint(
+                    "settling by letter; candidates learn roughly how far away you are, and your"
+                    " partner learns your words"
+                )
+                settled = await settle_by_letter(session, value, words=words)
                 document["settled"] = settling_document(settled)
+            elif decoys and invitation.round.terms.settle:
+                hint("your addresses write letters as nobody's, or their silence would show them")
+                axes = invitation.randomizer.domain.dimension
+                await settle_by_letter(session, None, axes=axes)
             return document
 
     try:

@@ -36,7 +36,7 @@ def run_in_memory(scenario: "Scenario", *, entropy: "Entropy | int") -> Trial:
         box=scenario.box,
         epsilon=scenario.epsilon,
         entropy=entropy,
-        settle=None if scenario.settle is None else scenario.settle["settle"]["cell"],
+        settle=scenario.settle,
         alone=scenario.alone if near else None,
     )
 

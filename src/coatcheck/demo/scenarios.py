@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
@@ -21,9 +22,9 @@ from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, Recommendation, plan
 from coatcheck.planning.budget_search import usual_delta
-from coatcheck.protocol.settling.nearness import reply_size
+from coatcheck.protocol.drafting import usual_settling
+from coatcheck.protocol.terms import SettleTerms
 from coatcheck.simulation.quality import names_many, one_partner
-from coatcheck.simulation.settling import ASKS, usual_cell
 from coatcheck.simulation.trial import box_around, make_task, plan_groups
 from coatcheck.tasks.contract import Values
 from coatcheck.tasks.learning import Descent, Learning, Model, clipped
@@ -38,7 +39,6 @@ _TASKS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 _CANDIDATES: Final = 5
 _LISTED: Final = {"nearby": 12, "friends": 32}  # the most candidates that a person tests by letter
-_CELLS: Final = {"nearby": 4, "friends": 5}  # cells per radius
 _SEED: Final = 2026
 _LINES: Final = {
     "nearby": ("coffee at the corner?", "in ten minutes"),
@@ -57,7 +57,7 @@ class Scenario:
         values: the private values, an array per group with a row per person.
         box: the box of the places; None if values are not places.
         lines: a letter, and the reply to it.
-        settle: what the draft states about settling; None if candidates do not settle.
+        settle: the terms of settling; None if candidates do not settle.
         alone: the task without settling, for comparison.
         trilaterator: the person who claims a false place, if there is one.
         lesson: the data of the learning scenario; the server alone knows its direction.
@@ -71,7 +71,7 @@ class Scenario:
     values: tuple[Floats, ...]
     box: Box | None
     lines: tuple[str, str] = ("", "")
-    settle: dict[str, Any] | None = None
+    settle: SettleTerms | None = None
     alone: tasks.Task | None = None
     trilaterator: tuple[int, int] | None = None
     lesson: "Lesson | None" = field(default=None, repr=False)
@@ -103,8 +103,7 @@ class Scenario:
         """What settling reveals to others besides the reports, in words."""
         if self.settle is None:
             return ""
-        asks = self.settle["settle"]["asks"]
-        revealed = "the square you are in" if asks else "near or not near"
+        revealed = "near or not near" if not self.settle.asks else "roughly how far away you are"
         return f"candidates also learn {revealed}"
 
     def next_round(self) -> "Scenario":
@@ -117,7 +116,7 @@ class Scenario:
             "round": f"demo {self.name}{self._number}",
             "task": self.task.params(),
             "groups": [draft.params() for draft in self.drafts],
-            **(self.settle or {}),
+            **({} if self.settle is None else {"settle": msgspec.to_builtins(self.settle)}),
         }
 
 
@@ -186,20 +185,10 @@ def make_scenario(
         values=tuple(groups.values()),
         box=box,
         lines=_LINES[name],
-        settle=_settle(name, task, box) if names_many(task) or task is not alone else None,
+        settle=usual_settling(task, box) if names_many(task) or task is not alone else None,
         alone=alone,
         trilaterator=(0, sizes[0] - 1) if name == "nearby" else None,
     )
-
-
-def _settle(name: str, task: tasks.Task, box: Box) -> dict[str, Any]:
-    """Return what the draft states about settling: by asking, or by the test of nearness."""
-    if names_many(task):
-        return {"settle": {"cell": usual_cell(box), "asks": ASKS}}
-    radius = task.params()["radius"]
-    side = float(str(radius)) / _CELLS[name]
-    size = reply_size(side * _CELLS[name], side=side, axes=box.dimension)
-    return {"settle": {"cell": side, "asks": []}, "letter_size": size}
 
 
 def _groups(name: str, people: int, data: Mapping[str, Floats] | None) -> dict[str, Floats]:

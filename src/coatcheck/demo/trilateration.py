@@ -43,7 +43,7 @@ from coatcheck.domains import Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.server import numbers
-from coatcheck.protocol.settling.nearness import offsets
+from coatcheck.protocol.settling.rings import Rings
 from coatcheck.tasks.contract import Scale, scaled
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Rounds:
     """
 
     def __init__(self, scenario: "Scenario", *, people: int | None = None) -> None:
-        if scenario.settle is None or scenario.settle["settle"]["asks"]:
+        if scenario.settle is None or scenario.settle.asks:
             raise Misuse(
                 "the trilaterator needs a scenario with the test of nearness, such as `nearby`"
             )
@@ -178,9 +178,9 @@ class Rounds:
         self._values = scenario.values[0][:people]
         params = scenario.task.params()
         self.scale = cast("Scale", params["scale"])
-        self._side = float(scenario.settle["settle"]["cell"])
-        radius = float(str(params["radius"]))
-        around = np.array(offsets(radius, side=self._side, axes=2))
+        self._side = scenario.settle.cell
+        rings = Rings(scenario.settle.rings, side=self._side, axes=2)
+        around = np.array(list(rings.around))
         self._reach = int(np.abs(around).max()) + 1  # the edge of the table, where nothing is near
         self._table = np.zeros((2 * self._reach + 1,) * 2, dtype=np.bool_)
         self._table[tuple((around + self._reach).T)] = True

@@ -30,11 +30,13 @@ from coatcheck.protocol.log.merkle import (
 from coatcheck.protocol.outcomes import check_consistent, signer_of
 from coatcheck.protocol.terms import ADDRESS_SIZE, Round
 from coatcheck.protocol.wire.bulletins import (
+    KEYS_LEAF,
     LETTER_LEAF,
     ROUND_LEAF,
     TERMS_LEAF,
     Checkpoint,
     Heading,
+    KeyList,
     Posting,
     heading_size,
 )
@@ -51,6 +53,7 @@ _POSTED: Final = b"k"
 _LETTER: Final = b"n"
 _RECIPIENT: Final = b"a"
 _TERMS_COUNT, _OUTCOME_COUNT = b"cl", b"ce"
+_KEYS: Final = b"g"
 _PAGE: Final = b"p"
 _FIRST: Final = b"f"
 _TREE: Final = b"t"
@@ -230,6 +233,26 @@ class Board:
         self._store.put(posted, _pack_number(at))
         self._store_record(digest, replace(record, letters=record.letters + 1))
         return at
+
+    def log_keys(self, raw: bytes) -> int:
+        """Log the key list of a gateway and return its place; again, the same place.
+
+        There is one list of a role and a period (S17.32): another one is refused.
+        """
+        keys = KeyList.decode(raw)
+        self._check(keys.verifying, keys.signature, KeyList.signed_part(keys.keys, keys.until))
+        name = _KEYS + keys.period
+        stored = self._store.get(name)
+        if stored is None:
+            place = self._append(KEYS_LEAF + raw)
+            self._store.put(name, _pack_number(place))
+            return place
+        if self._store.get(_LEAF + stored) != KEYS_LEAF + raw:
+            raise Refused(
+                "the log has another key list of this role and day: two could tell people apart;"
+                " keep this one as proof, and do not use the role"
+            )
+        return _unpack_number(stored)
 
     def _append(self, leaf: bytes, *, stored: bytes | None = None) -> int:
         place = self._log.append(leaf)

@@ -14,9 +14,10 @@ from msgspec import UNSET, UnsetType
 
 from coatcheck import tasks
 from coatcheck.accounting.reference_bound import promised
+from coatcheck.domains import Box
 from coatcheck.errors import Misuse
-from coatcheck.protocol.settling.nearness import MOST_CELLS, reply_size
-from coatcheck.protocol.settling.rules import word_size
+from coatcheck.protocol.settling.rings import Rings
+from coatcheck.protocol.settling.rules import least_letter
 from coatcheck.protocol.terms import (
     MOST_DECOYS,
     GroupTerms,
@@ -32,6 +33,7 @@ from coatcheck.protocol.terms import (
 )
 from coatcheck.protocol.wire.messages import least_sizes
 from coatcheck.randomizers import CoinResponse, Randomizer, from_draft
+from coatcheck.tasks.contract import scale_of
 
 _OPTIONAL = {"letter_size", "grace", "settle", "trap_delta", "window"}
 _FIELDS = {"round", "task", "groups", *_OPTIONAL}
@@ -237,16 +239,41 @@ def read_draft(plain: dict[str, Any]) -> Draft:
     rest = {name: plain[name] for name in named if name in plain}
     groups = tuple(_group(group) for group in plain["groups"])
     task = tasks.from_params(plain["task"])
-    settling = _settling_terms(plain.get("settle"), task)
+    settling = _settling_terms(plain.get("settle"), task, groups[0].randomizer.domain)
     draft = Draft(task=task, groups=groups, settle=settling, **rest)
     _check_letters(draft)
     return draft
 
 
-def _settling_terms(plain: object, task: tasks.Task) -> SettleTerms | UnsetType:
+def usual_settling(task: tasks.Task, domain: object) -> SettleTerms:
+    """Return the usual terms of settling for a task with candidates, or with mutual neighbours.
+
+    Neighbours learn of each other whether they are near. Candidates learn the ring: the last one
+    ends at the distance that counts as near, and nobody settles with somebody beyond it.
+    """
+    radius = getattr(task, "radius", None)
+    if task.name == "neighbours" and radius is not None:
+        return SettleTerms(cell=radius / 5, rings=(0.9 * radius,), asks=())
+    if radius is None and isinstance(domain, Box):
+        factors = scale_of(domain) or (1.0,) * domain.dimension
+        sides = zip(domain.lo, domain.hi, factors, strict=True)
+        radius = min((high - low) * factor for low, high, factor in sides) / 5
+    if radius is None:
+        raise Misuse("for this domain and task, state the `cell` and the `rings` of `settle`")
+    rings = tuple(radius * n / _RINGS for n in range(1, _RINGS + 1))
+    return SettleTerms(cell=radius / _CELLS, rings=rings)
+
+
+_RINGS = 4
+_CELLS = 4.5  # the radius of the last ring in cells: a table of 9 x 9 in the plane
+
+
+def _settling_terms(plain: object, task: tasks.Task, domain: object) -> SettleTerms | UnsetType:
     """Read the terms of settling; refuse them for a task that gives no candidates."""
     if plain is None:
         return UNSET
+    if isinstance(plain, dict) and not {"cell", "rings"} <= set(plain):
+        plain = {**msgspec.to_builtins(usual_settling(task, domain)), **plain}
     try:
         settling = msgspec.convert(plain, SettleTerms)
     except msgspec.ValidationError as error:
@@ -267,16 +294,8 @@ def _check_letters(draft: Draft) -> None:
     """Refuse letters that are too small to settle by."""
     if draft.settle is UNSET:
         return
-    axes, least = max(group.randomizer.domain.dimension for group in draft.groups), 0
-    radius = getattr(draft.task, "radius", 0.0)
-    if draft.settle.asks:
-        least = word_size(axes)
-    elif radius > MOST_CELLS * draft.settle.cell:
-        raise Misuse(
-            f"`radius` of the task spans at most {MOST_CELLS} cells: make `cell` of `settle` larger"
-        )
-    else:
-        least = reply_size(radius, side=draft.settle.cell, axes=axes)
+    axes = max(group.randomizer.domain.dimension for group in draft.groups)
+    least = least_letter(Rings(draft.settle.rings, side=draft.settle.cell, axes=axes))
     if least > draft.letter_size:
         raise Misuse(f"to settle, `letter_size` must be at least {least}, got {draft.letter_size}")
 

@@ -24,6 +24,7 @@ from coatcheck.entropy import system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Unsealable
 from coatcheck.protocol.keys import OpeningKey, SealingKey, VerifyingKey
 from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.protocol.wire.bulletins import PERIOD, KeyList
 
 _REQUEST: Final = 0
 _RESPONSE: Final = 1
@@ -469,18 +470,10 @@ UNTIL: Final = "coatcheck-until"
 SIGNATURES: Final = "coatcheck-signatures"
 PADDING: Final = "coatcheck-padding"
 """The least bytes of an encapsulated answer, which a request may name."""
-PERIOD: Final = 86_400
-"""Seconds for which a gateway has one list of keys: a day of UTC (S17.3)."""
 SLACK: Final = 3_600
 """Seconds by which a clock may differ before a list counts as early or ended (S17.20)."""
-_LABEL: Final = b"coatcheck/v1/gateway\0"
 _SECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _SIGNATURE: Final = re.compile(r"([0-9a-f]{2})*", re.ASCII)
-
-
-def signed_part(keys: bytes, until: int) -> bytes:
-    """Return the bytes that a role signs: its gateway keys and their expiry."""
-    return _LABEL + until.to_bytes(8, "big") + keys
 
 
 @dataclass(frozen=True)
@@ -519,9 +512,13 @@ class SignedKeys:
 
     def is_signed_by(self, verifying: bytes) -> bool:
         """Return whether the owner of this key signed the keys and their expiry."""
-        key, message = VerifyingKey(verifying), signed_part(self.keys, self.until)
+        return self.listing(verifying) is not None
+
+    def listing(self, verifying: bytes) -> KeyList | None:
+        """Return the list as a board logs it under a verifying key; None if it did not sign."""
+        key, message = VerifyingKey(verifying), KeyList.signed_part(self.keys, self.until)
         for signature in self.signatures:
             with suppress(BadSignature):
                 key.check(signature, message)
-                return True
-        return False
+                return KeyList(verifying, self.until, signature, self.keys)
+        return None

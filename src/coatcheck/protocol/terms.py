@@ -200,13 +200,24 @@ class SettleTerms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     Attributes:
         cell: the side of the cells that places are rounded to, in the task's unit of distances.
-        asks: how many times people ask with each list of candidates.
+        rings: the radii by which candidates learn how far apart they are; nothing beyond the last.
+        asks: how many times people ask with each list of candidates; without any, people only
+            learn who is in a ring.
         pause: for how many seconds a step waits for letters.
+        spread: within how many seconds the letters of a step are posted, at random times, by
+            people with decoys or a relay; by default a quarter of `pause`.
     """
 
     cell: Positive
+    rings: Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=16)]
     asks: Annotated[tuple[Annotated[int, Meta(ge=1, le=8)], ...], Meta(max_length=2)] = (3, 2)
     pause: Annotated[int, Meta(ge=1, le=86_400)] = 60
+    spread: Annotated[float, Meta(ge=0, le=86_400)] | UnsetType = UNSET
+
+    @property
+    def posting_seconds(self) -> float:
+        """The seconds within which the letters of a step are posted at random times."""
+        return self.pause / 4 if self.spread is UNSET else self.spread
 
 
 class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -376,6 +387,11 @@ def _check(round_: Round) -> None:
     if not terms.opens < terms.closes <= terms.expires:
         raise Malformed("the times of a round must be in order: `opens` < `closes` <= `expires`")
     _check_cascade(terms)
+    if terms.settle is not UNSET and terms.settle.posting_seconds > terms.settle.pause:
+        raise Malformed(
+            f"`spread` of `settle` must be at most its `pause`, {terms.settle.pause} seconds: later"
+            " letters would come too late"
+        )
     for group in terms.groups:
         if group.decoys and group.note_size:
             raise Malformed(

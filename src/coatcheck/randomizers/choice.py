@@ -87,6 +87,8 @@ class Choice(Candidate):
         report_free: the error of the best answer that needs no report; None if there is none.
         prior: where people are assumed to be; None if everywhere alike.
         standard_error: of the error, if it was measured in trial rounds.
+        crowd: how many reports the batch has by whose density they are decoded; None if each is
+            decoded by itself, or by the prior.
     """
 
     error: float
@@ -94,11 +96,16 @@ class Choice(Candidate):
     report_free: float | None = None
     prior: Prior | None = field(default=None, compare=False, repr=False)
     standard_error: float | None = None
+    crowd: int | None = None
 
     @cached_property
     def errors(self) -> Errors | None:
-        """Return mean and percentiles, computed at the first use; None for several fields."""
-        if isinstance(self.randomizer.domain, Product):
+        """Return mean and percentiles, computed at the first use; None for several fields.
+
+        None also for reports that are decoded by the density of their batch: it depends on where
+        the people are.
+        """
+        if isinstance(self.randomizer.domain, Product) or self.crowd is not None:
             return None
         return errors_under(self.randomizer, self.how, self.prior)
 
@@ -109,6 +116,8 @@ class Choice(Candidate):
             return "a round of the task"
         if self.goal not in AVERAGES:
             return "the value with the largest error"
+        if self.crowd is not None:
+            return f"{self.crowd:,} people in made-up cities, whose batch shows where they live"
         has_prior = self.prior is not None and not self.prior.is_even
         return f"people spread as in the prior ({self.prior.source})" if has_prior else EVENLY  # type: ignore[union-attr] # it has one
 

@@ -158,8 +158,10 @@ def _blur(grid: Floats) -> Floats:
 
 _FEW: Final = 1_200  # cells below `_LOUD`
 _MANY: Final = 2_304
+_MOST: Final = 4_096  # cells from `_LOUDEST` on
 _LINE: Final = 512  # cells of a line
 _LOUD: Final = 4.0  # the local ε from which finer cells are worth the time
+_LOUDEST: Final = 7.0
 _PAIRS: Final = 1 << 17  # of a report and a place at a time
 _MOST_NAMES: Final = 1 << 16
 _STEPS: Final = 800
@@ -277,6 +279,7 @@ Channel = BoxChannel | DenseChannel
 def cells_for(mechanism: Mechanism) -> Cells:
     """Return cells that are as fine as the reports of a mechanism can distinguish."""
     most = _MANY if mechanism.epsilon >= _LOUD else _FEW
+    most = _MOST if mechanism.epsilon >= _LOUDEST else most
     if mechanism.near is None:
         most //= 2  # the whole matrix is needed
     if mechanism.domain.dimension == 1:

@@ -44,6 +44,7 @@ from coatcheck.randomizers.contract import (
     check_goal,
     counted_law,
 )
+from coatcheck.randomizers.crowd_search import best_for_crowd, reads_batches
 from coatcheck.randomizers.expected_error import Floats, least
 from coatcheck.randomizers.grid import GridResponse, finer_grids
 from coatcheck.randomizers.minkowski import BoundedResponse, MinkowskiResponse
@@ -67,6 +68,7 @@ def choose(
     goal: Goal = "mean",
     exact: bool = False,
     prior: Prior | None = None,
+    crowd: int | None = None,
 ) -> Choice:
     """Return the mechanism and decoder with the least predicted error for a goal.
 
@@ -75,6 +77,8 @@ def choose(
     largest expected distance over values; `unbiased`, the root of the largest mean squared error
     of an estimate that is right on average. With `exact`, only mechanisms that services accept are
     considered. With a public prior, the first three goals are for people spread as in the prior.
+    With a `crowd`, that many reports are decoded together, by the density of people that they show
+    (decode `learned`); the mechanism is then the best one for made-up cities.
 
     The best answer without any report is a candidate too: a codebook of one point. If it wins,
     `worth_a_report` is false and `words` says so.
@@ -82,8 +86,11 @@ def choose(
     >>> choose(epsilon=5.0, domain=Box((-1, -1), (1, 1))).randomizer.name
     'grid'
     """
-    choices = candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact, prior=prior)
-    return choices[0]
+    best = candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact, prior=prior)[0]
+    if crowd is None or prior is not None or not reads_batches(domain, goal):
+        return best
+    budget, others = constant(epsilon), [best.randomizer] if best.worth_a_report else []
+    return best_for_crowd(domain, budget=budget, crowd=crowd, goal=goal, others=others)  # type: ignore[arg-type] # checked
 
 
 def candidates(

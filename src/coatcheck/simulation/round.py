@@ -78,8 +78,9 @@ class RoleKeys:
         name: str,
         suite: Suite,
         trap_delta: float | None = None,
+        **optional: Any,
     ) -> SignedTerms:
-        """Draft terms, signed by the server and every shuffler."""
+        """Draft terms, with further fields of a draft, signed by the server and every shuffler."""
         public = [
             PublicKeys(
                 name=name,
@@ -90,7 +91,8 @@ class RoleKeys:
             )
             for name, keys in self._named()
         ]
-        terms = Draft(round=name, task=task, groups=groups, trap_delta=trap_delta).terms(
+        draft = Draft(round=name, task=task, groups=groups, trap_delta=trap_delta, **optional)
+        terms = draft.terms(
             suite=suite,
             server=public[0].party,
             shufflers=[keys.shuffler(Tokens()) for keys in public[2:]],

@@ -1,12 +1,8 @@
-"""Settling in memory, and forecasts of its benefit.
+"""Results of settling by letter in a simulated round, and forecasts of its benefit.
 
-`settle` runs everybody's state machine, step by step, without seals. It knows every place, as a
-simulation does. A person is any object with the methods of `protocol.settling.rules.Settling`, so
-that tests can include people who break the rules.
-
-    >>> from coatcheck.simulation.settling import settle
-    >>> settle([[0, 1], [0, 1]], cells=([(0,), (9,)], [(8,), (1,)]), asks=(2,))
-    [1, 0]
+A simulation knows every place, so it needs no letters: among people who follow the rules, the rings
+decide alone who is near whom, and deferred acceptance by rings who meets whom.
+tests/simulation/test_settling.py compares this with the letters of the protocol.
 
 `forecast_settling` shows an operator the quality for several numbers of candidates and of steps. It
 draws crowds from the plan's prior, or evenly; they report, get candidates and settle, and true
@@ -16,33 +12,26 @@ cost of faults.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.domains import Box, Floats
-from coatcheck.entropy import Entropy, seeded, source
+from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning import Plan, Recommendation, plan
+from coatcheck.protocol.drafting import usual_settling
 from coatcheck.protocol.keys import address_of
 from coatcheck.protocol.server import belief
-from coatcheck.protocol.settling.nearness import Nearness, offsets
-from coatcheck.protocol.settling.rules import (
-    NOTICES,
-    Cell,
-    Kind,
-    Progress,
-    Settling,
-    cell_of,
-    prf,
-    schedule,
-)
+from coatcheck.protocol.settling.rings import Rings, cell_of
+from coatcheck.protocol.settling.rules import NOTICES, Kind, schedule
+from coatcheck.protocol.terms import SettleTerms
 from coatcheck.protocol.wire.messages import Partner
 from coatcheck.randomizers.choice import misses
 from coatcheck.simulation.quality import names_many, one_partner, shorter_side
@@ -53,174 +42,65 @@ from coatcheck.tasks.shortlists import settled
 if TYPE_CHECKING:
     from coatcheck.simulation.round import Outcome
 
-ASKS: Final = (3, 2)
-_ACROSS: Final = 80
 
-
-class Speaker(Protocol):
-    """A participant in settling."""
-
-    @property
-    def address(self) -> bytes:
-        """The participant's address."""
-
-    @property
-    def lists(self) -> Sequence[Sequence[bytes]]:
-        """The participant's candidates, one list per pass."""
-
-    @property
-    def done(self) -> bool:
-        """Whether the participant has nothing more to write."""
-
-    def speak(self) -> list[tuple[bytes, bytes]]:
-        """Write the letters of the next step."""
-
-    def receive(self, sender: bytes, body: bytes) -> object:
-        """Process a letter."""
-
-    def notice(self, sender: bytes, body: bytes) -> object:
-        """Process a public notice."""
-
-
-def make_people(
-    lists: Sequence[Sequence[Sequence[int]]],
+def settle_by_rings(
+    few: Floats,
+    many: Floats,
+    lists: Sequence[Positions],
     *,
-    cells: tuple[Sequence[Cell], Sequence[Cell]],
-    asks: Sequence[int],
-    entropy: Entropy | int = 0,
-) -> tuple[list[Settling], list[Settling]]:
-    """Build everybody of both sides from the lists of the asking side, one set per pass."""
-    if len(lists) != len(asks):
-        raise Misuse(
-            f"there must be one set of lists per pass, got {len(lists)} for {len(asks)} passes"
-        )
-    secret = source(entropy).token(32)
-    names = [
-        [prf(secret, b"name", bytes((side,)) + n.to_bytes(4, "big"))[:16] for n in range(len(row))]
-        for side, row in enumerate(cells)
-    ]
-    listed: list[list[list[list[bytes]]]] = [[[[] for _ in asks] for _ in row] for row in cells]
-    for turn, rows in enumerate(lists):
-        for asker, others in enumerate(rows):
-            for other in others:
-                listed[0][asker][turn].append(names[1][other])
-                listed[1][other][turn].append(names[0][asker])
-    steps = schedule(asks)
-    first, second = (
-        [
-            Settling(
-                Progress(cell=cell),
-                address=name,
-                asks=not side,
-                lists=own,
-                secret=prf(secret, b"secret", name),
-                steps=steps,
-            )
-            for cell, name, own in zip(cells[side], names[side], listed[side], strict=True)
-        ]
-        for side in (0, 1)
-    )
-    return first, second
-
-
-def run_together(people: Iterable[Speaker]) -> None:
-    """Exchange everybody's letters, step by step, until all are done."""
-    everybody = {person.address: person for person in people}
-    audience = defaultdict[bytes, list[Speaker]](list)
-    for person in everybody.values():
-        audience[person.address].append(person)
-        for candidate in {name for names in person.lists for name in names}:
-            audience[candidate].append(person)
-    while speaking := [person for person in everybody.values() if not person.done]:
-        spoken = [(person.address, letter) for person in speaking for letter in person.speak()]
-        for sender, (recipient, body) in spoken:
-            if recipient == sender:
-                for person in audience[sender]:
-                    person.notice(sender, body)
-            elif recipient in everybody:
-                everybody[recipient].receive(sender, body)
-
-
-def settle(
-    *lists: Sequence[Sequence[int]],
-    cells: tuple[Sequence[Cell], Sequence[Cell]],
-    asks: Sequence[int],
-    entropy: Entropy | int = 0,
-) -> list[int]:
-    """Settle among honest people; return the partner of each asker, or -1."""
-    askers, others = make_people(lists, cells=cells, asks=asks, entropy=entropy)
-    run_together([*askers, *others])
-    places = {person.address: at for at, person in enumerate(others)}
-    return [-1 if asker.partner is None else places[asker.partner] for asker in askers]
-
-
-def usual_cell(box: Box) -> float:
-    """Return the usual side of a cell for rounded places: 1/80 of the box's shorter side."""
-    return shorter_side(box) / _ACROSS
+    terms: SettleTerms,
+    scale: Sequence[float] = (),
+) -> Positions:
+    """Return the partner of each of `few`, or -1, when all settle by the terms."""
+    factors = np.array(scale or (1.0,) * few.shape[1])
+    first, second = (np.floor(places * factors / terms.cell) for places in (few, many))
+    radii = [radius / terms.cell for radius in terms.rings]
+    return settled(first, second, lists[: len(terms.asks)], asks=terms.asks, radii=radii)
 
 
 def settle_round(
-    outcome: "Outcome", values: Sequence[Floats], *, side: float, asks: Sequence[int] = ASKS
+    outcome: "Outcome", values: Sequence[Floats], *, terms: SettleTerms
 ) -> list[tuple[int, int]]:
     """Let everybody of a simulated round settle; return the pairs of rows of the two groups."""
     params: Any = outcome.round.terms.task.params
     sizes = outcome.bulletin.heading.sizes
     few = min(range(len(sizes)), key=sizes.__getitem__)
-    steps = schedule(asks)
-    people = {}
-    for address, (group, row) in outcome.whose.items():
-        answer = outcome.answers[group][row]
-        people[address] = Settling(
-            Progress(cell=cell_of(values[group][row], scale=params["scale"], side=side)),
-            address=address,
-            asks=group == few,
-            lists=[
-                _listed(outcome, partners)
-                for partners in (answer.partners, answer.second)[: len(asks)]
-            ],
-            secret=_secret(outcome, group, row),
-            steps=steps,
-        )
-    run_together(people.values())
-    partners = (
-        (row, people[address].partner)
-        for address, (group, row) in outcome.whose.items()
-        if not group
+    answers = outcome.answers[few]
+    count = max((len(answer.partners) for answer in answers), default=0)
+    lists = [np.full((len(values[few]), count), -1) for _ in terms.asks]
+    for group, row in outcome.whose.values():
+        if group == few:
+            answer = answers[row]
+            for named, partners in zip(lists, (answer.partners, answer.second), strict=False):
+                named[row, : len(partners)] = _rows(outcome, partners)
+    partner = settle_by_rings(
+        np.asarray(values[few]),
+        np.asarray(values[1 - few]),
+        lists,
+        terms=terms,
+        scale=params["scale"],
     )
-    return sorted((row, outcome.whose[name][1]) for row, name in partners if name is not None)
+    pairs = [(row, other) for row, other in enumerate(partner.tolist()) if other >= 0]
+    return sorted(pairs if few == 0 else [(other, row) for row, other in pairs])
 
 
-def find_near(
-    outcome: "Outcome", places: Floats, *, radius: float, side: float
-) -> list[tuple[int, int]]:
+def find_near(outcome: "Outcome", places: Floats, *, terms: SettleTerms) -> list[tuple[int, int]]:
     """Let everybody of a simulated round learn who on their list is near; return pairs of rows."""
     params: Any = outcome.round.terms.task.params
-    around = offsets(radius, side=side, axes=places.shape[1])
-    people = {
-        address: Nearness(
-            Progress(cell=cell_of(places[row], scale=params["scale"], side=side)),
-            address=address,
-            candidates=_listed(outcome, outcome.answers[0][row].partners),
-            secret=_secret(outcome, 0, row),
-            around=around,
-            digest=outcome.round.digest,
-        )
-        for address, (_, row) in outcome.whose.items()
-    }
-    run_together(people.values())
+    rings = Rings(terms.rings, side=terms.cell, axes=places.shape[1])
+    cells = [cell_of(place, scale=params["scale"], side=terms.cell) for place in places]
     return sorted(
-        (outcome.whose[address][1], outcome.whose[other][1])
-        for address, person in people.items()
-        for other in person.near
+        (row, other)
+        for _, row in outcome.whose.values()
+        for other in _rows(outcome, outcome.answers[0][row].partners)
+        if other >= 0 and rings.ring(cells[row], cells[other])
     )
 
 
-def _listed(outcome: "Outcome", partners: Sequence[Partner]) -> list[bytes]:
-    return [address_of(outcome.round.suite, partner.contact) for partner in partners]
-
-
-def _secret(outcome: "Outcome", group: int, row: int) -> bytes:
-    return prf(outcome.tickets[group][row].seed, b"secret", outcome.round.digest)
+def _rows(outcome: "Outcome", partners: Sequence[Partner]) -> list[int]:
+    """Return the rows of the people whom an answer names; -1 for a decoy, as nobody is there."""
+    names = (address_of(outcome.round.suite, partner.contact) for partner in partners)
+    return [outcome.whose.get(name, (0, -1))[1] for name in names]
 
 
 COUNTS: Final = (3, 5, 10)
@@ -311,13 +191,13 @@ def _tried(
 
 
 def _letters(count: int, asks: tuple[int, ...]) -> int:
-    """Count the letters of a person of the smaller group: full lists, notices at tag and close."""
+    """Count the letters and notices of a person of the smaller group, with full lists."""
     if not asks:
         return 0
-    steps = schedule(asks)
-    talks = sum(step.kind in {Kind.PLACES, Kind.ASK} for step in steps)
-    notices = sum(step.kind in NOTICES for step in steps)
-    return count * talks + notices + count * len(asks)
+    kinds = [step.kind for step in schedule(asks)]
+    to_all = sum(kind in {Kind.TABLE, Kind.SHARE, Kind.WORDS} for kind in kinds)
+    notices = sum(kind in NOTICES for kind in kinds)
+    return count * (len(asks) * to_all + kinds.count(Kind.ASK)) + notices
 
 
 def _round(
@@ -340,7 +220,10 @@ def _round(
     named = _answers(planned, task, reports)[small]
     if not isinstance(named, tasks.References):
         raise Misuse(f"task {task.name} answers with numbers, not with partners; choose another")
-    return [_figures(pairs, few, many, box, task) for pairs in _pairs(named, few, many, box, ways)]
+    return [
+        _figures(pairs, few, many, box, task)
+        for pairs in _pairs(named, (few, many), box, task, ways)
+    ]
 
 
 def _people(group: Recommendation, count: int, entropy: Entropy) -> Floats:
@@ -370,9 +253,14 @@ def _answers(
 
 
 def _pairs(
-    named: tasks.References, few: Floats, many: Floats, box: Box, ways: Sequence[tuple[int, ...]]
+    named: tasks.References,
+    sides: tuple[Floats, Floats],
+    box: Box,
+    task: tasks.Task,
+    ways: Sequence[tuple[int, ...]],
 ) -> Iterator[Positions]:
     """Yield for each way the partner of everybody of the smaller group, or -1."""
+    few, many = sides
     if named.second is None:
         partner = np.full(len(few), -1)
         partner[named.owners()] = named.indices
@@ -380,10 +268,9 @@ def _pairs(
         return
     count = int(named.counts().max(initial=1))
     lists = lists_of(named, count)
-    factors = np.array(scale_of(box) or (1.0,) * box.dimension)
-    ours, theirs = (np.floor(side * factors / usual_cell(box)) for side in (few, many))
     for asks in ways:
-        yield settled(ours, theirs, lists[: len(asks)], asks=asks)
+        terms = replace(usual_settling(task, box), asks=asks)
+        yield settle_by_rings(few, many, lists, terms=terms, scale=scale_of(box))
 
 
 def _figures(

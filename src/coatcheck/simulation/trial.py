@@ -29,6 +29,7 @@ from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.planning.budget_search import usual_delta
 from coatcheck.protocol.server import numbers
+from coatcheck.protocol.terms import SettleTerms
 from coatcheck.randomizers import Decode, Goal, Prior
 from coatcheck.randomizers.choice import misses
 from coatcheck.randomizers.density import LEARNED, decode_batch
@@ -174,13 +175,13 @@ def run_trial(
     entropy: Entropy | int = 0,
     clamp: bool = False,
     prior: Prior | None = None,
-    settle: float | None = None,
+    settle: SettleTerms | None = None,
     alone: tasks.Task | None = None,
 ) -> Trial:
     """Run a round of everybody in memory, and measure how well they are served.
 
-    `entropy` is a source, or a seed. With `settle`, the side of a cell, people settle by letter,
-    without seals; `alone` is the task that would serve them without letters.
+    `entropy` is a source, or a seed. With `settle` people settle by letter, by these terms; `alone`
+    is the task that would serve them without letters.
     """
     values = [np.asarray(groups[name], dtype=np.float64) for name in task.groups]
     for name, rows in zip(task.groups, values, strict=True):
@@ -203,7 +204,7 @@ def run_trial(
     )
     draws = source(entropy)
     outcome = simulate(plans, values, task=task, entropy=draws, name="trial", prior=prior)
-    settled = None if settle is None else _settled(outcome, values, task=task, side=settle)
+    settled = None if settle is None else _settled(outcome, values, task=task, terms=settle)
     server_view, terms = view(outcome, "server"), outcome.round.terms.groups
     owners = [[outcome.whose[address][1] for address in group] for group in server_view.addresses]
     estimates, unlearned = [], []
@@ -227,12 +228,12 @@ def run_trial(
 
 
 def _settled(
-    outcome: Outcome, values: Sequence[Floats], *, task: tasks.Task, side: float
+    outcome: Outcome, values: Sequence[Floats], *, task: tasks.Task, terms: SettleTerms
 ) -> list[tuple[int, int]]:
     """Let people settle: with one of their candidates, or with everybody near on their list."""
     if names_many(task):
-        return settle_round(outcome, values, side=side)
-    return find_near(outcome, values[0], radius=float(str(task.params()["radius"])), side=side)
+        return settle_round(outcome, values, terms=terms)
+    return find_near(outcome, values[0], terms=terms)
 
 
 def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:

@@ -184,6 +184,7 @@ class RoundStore(Store, Generic[P, R]):
         """Store the manifest of the shuffler before; False if another one came first.
 
         The round has its batch once that is `whole`: all partitions are in the blob store.
+        `Unavailable` if they were, but under a key that is lost: the sender sends them again.
         """
         content = hashlib.sha256(raw).digest()
         with self.writing(fence) as session:
@@ -192,7 +193,7 @@ class RoundStore(Store, Generic[P, R]):
             if rows and rows[0][0]:
                 return bool(rows[0][0] == content)
             self.moves.after(self.phase_of(session, digest), "accept")  # raises if it is too late
-            pending = self._pending(session, digest)
+            pending = self._pending(session, digest, whole=whole)
             if pending is None:
                 self.put_blob(session, digest, "incoming", raw)
             elif pending != raw:
@@ -203,11 +204,15 @@ class RoundStore(Store, Generic[P, R]):
                 session.rows(sql, (content, digest))
         return True
 
-    def _pending(self, session: Transaction, digest: bytes) -> bytes | None:
+    def _pending(self, session: Transaction, digest: bytes, *, whole: bool) -> bytes | None:
         """Return the manifest whose partitions are awaited; drop it if its key is gone."""
         try:
             return self._blob(session, digest, "incoming")
         except (Forgotten, Unsealable):  # or a crash came after the next key was made
+            if whole:
+                raise Unavailable(
+                    "the key of the batch was lost while it came; send the batch again"
+                ) from None
             self.delete_blobs(session, digest)
             # A partition under the lost key would count as received.
             self.blobs.drop((digest, "round"))

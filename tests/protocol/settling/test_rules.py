@@ -5,11 +5,12 @@ from msgspec.structs import replace
 
 from coatcheck.protocol import letters
 from coatcheck.protocol.settling.candidates import Candidates
-from coatcheck.protocol.settling.rules import MARK, Kind, Progress, Settling, prf, schedule
+from coatcheck.protocol.settling.exchange import prf
+from coatcheck.protocol.settling.rules import MARK, Kind, Progress, Settling, schedule
 from coatcheck.protocol.terms import SettleTerms
 from coatcheck.protocol.wire.bulletins import Posting
 from coatcheck.protocol.wire.messages import Answer, Partner, encode_letter
-from protocol.settling.test_settling import hand_over, pair
+from protocol.settling.test_settling import hand_over, meet, pair
 from support.rounds import SmallRound
 
 STEPS = schedule((1,))
@@ -21,9 +22,7 @@ ONE, OTHER = SMALL.crowd(1)
 def talked() -> tuple[Settling, Settling]:
     """Return two people who have asked and replied, and are about to write their tags."""
     one, other = pair()
-    for _ in range(3):
-        hand_over(one, other)
-        hand_over(other, one)
+    meet(one, other, Kind.TAG)
     return one, other
 
 
@@ -59,9 +58,9 @@ def test_the_first_notice_counts_even_if_it_tags_nobody() -> None:
 def test_a_letter_after_ones_tag_changes_nothing() -> None:
     """By then it is fixed whom a pass is for."""
     one, other = pair()
-    hand_over(one, other)
+    meet(one, other, Kind.SHOW)
     ((_, late),) = other.speak()
-    for _ in range(TAG):
+    while one.progress.step <= TAG:
         one.speak()
     assert not one.receive(other.address, late)
     assert one.progress.dropped == {"late": 1}
@@ -71,9 +70,8 @@ def test_a_letter_after_ones_tag_changes_nothing() -> None:
 def test_a_person_without_a_holder_tags_nobody() -> None:
     """Asking alone gives no partner."""
     one, other = pair()
-    hand_over(one, other)
-    hand_over(other, one)
-    for _ in range(TAG - 1):
+    meet(one, other, Kind.ASK)
+    while one.progress.step < TAG:
         one.speak()
     ((to, body),) = one.speak()
     secret = one._secret
@@ -105,7 +103,7 @@ def test_letters_of_settling_and_of_people_are_read_apart() -> None:
 
 def test_nobody_settles_with_themselves() -> None:
     """A server may list the person, a duplicate, or invalid keys."""
-    terms = replace(SMALL.round.terms, settle=SettleTerms(cell=1.0, asks=(1,)))
+    terms = replace(SMALL.round.terms, settle=SettleTerms(cell=1.0, rings=(4.5,), asks=(1,)))
     round_ = type(SMALL.round)(terms, SMALL.round.document)
     contacts = (ONE.keys.contact_raw, OTHER.keys.contact_raw, OTHER.keys.contact_raw, bytes(64))
     answer = Answer(partners=tuple(Partner(1, contact) for contact in contacts))

@@ -1,5 +1,6 @@
 """A client behind a relay: which gateway keys it accepts, and which addresses it refuses."""
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -10,22 +11,24 @@ import pytest
 
 from coatcheck.errors import Equivocation, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import Trust
+from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.oblivious_http import (
-    PERIOD,
     UNTIL,
     GatewayKey,
     Request,
     Response,
     SignedKeys,
     message_size,
-    signed_part,
     write_keys,
 )
+from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.protocol.wire.bulletins import PERIOD, KeyList
 from coatcheck.services.documents import NUMBERS
 from coatcheck.services.person.relay_client import RelayedClient, SeenKeys
 from coatcheck.services.relay import RelayService
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.web.client import BULK, HttpAnswer, check_apart, origin_of
+from support.asking import ask
 from support.relay_scene import BOARD, Relayed, Scene, run
 
 
@@ -143,7 +146,9 @@ class Listing(Relayed):
 def list_of(scene: Scene, number: int, period: int) -> SignedKeys:
     """Return a list with a key of its own, signed by the board for a period."""
     keys, until = write_keys([GatewayKey(number, bytes([number] * 32))]), (period + 1) * PERIOD
-    return SignedKeys(keys, until, tuple(scene.board.keyring.sign_by_all(signed_part(keys, until))))
+    return SignedKeys(
+        keys, until, tuple(scene.board.keyring.sign_by_all(KeyList.signed_part(keys, until)))
+    )
 
 
 def test_a_client_refuses_a_second_list_of_a_day(
@@ -214,6 +219,73 @@ def test_a_list_of_another_day_is_refused(
     edges = [list_of(scene, 1, 20_000).covers(20_000 * PERIOD + at) for at in (-3601, -3600)]
     ends = [list_of(scene, 1, 20_000).covers(20_001 * PERIOD + at) for at in (3599, 3600)]
     assert (edges, ends) == ([False, True], [True, False])
+
+
+def test_a_relay_that_helps_cannot_give_each_person_a_key_either(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The board's log has one list of a day, and a client uses no other one, even a signed one."""
+    monkeypatch.setattr("coatcheck.services.person.relay_client.time.time", lambda: scene.now)
+    scene.now = 20_000.5 * PERIOD
+    signer = scene.board.keyring.current.signing.public_raw
+    places: list[bytes] = []
+
+    async def person(signed: SignedKeys) -> Listing:
+        """Take part through a relay that has a list for this person."""
+        each = Listing(scene, [signed])
+
+        async def logged(keys: KeyList, peers: RelayedClient) -> None:
+            places.append(await peers.send(f"{BOARD}/gateways", keys.encode()))
+
+        each.client.check_lists(logged, signers={BOARD: signer.hex()})
+        number = signed.keys[2]
+        scene.board.gateway._keys[20_000] = GatewayKey(number, bytes([number] * 32))
+        assert await each.client.get(f"{BOARD}/checkpoint")
+        return each
+
+    async def whole() -> None:
+        await scene.board.leadership.renew()
+        writing = asyncio.create_task(scene.board.commits.run())
+        scene.board.gateway.signed()
+        await person(list_of(scene, 1, 20_000))
+        await person(list_of(scene, 1, 20_000))
+        for number in (2, 3):
+            with pytest.raises(Refused, match="another key list of this role and day"):
+                await person(list_of(scene, number, 20_000))
+        writing.cancel()
+        await scene.board.leadership.end()
+
+    run(whole)
+    assert places == [b'{"place":0}'] * 2
+
+
+def test_the_board_logs_lists_of_roles_that_it_knows(scene: Scene) -> None:
+    """A stranger's list, a forged one and one of another day have an error each, and no place."""
+    scene.now = 20_000.5 * PERIOD
+
+    async def status(signed: SignedKeys, verifying: bytes) -> int:
+        signature = signed.signatures[0]
+        raw = KeyList(verifying, signed.until, signature, signed.keys).encode()
+        return (await ask(scene.board, "POST", "/gateways", raw)).status
+
+    async def whole() -> None:
+        await scene.board.leadership.renew()
+        writing = asyncio.create_task(scene.board.commits.run())
+        own = scene.board.keyring.current.signing.public_raw
+        stranger = KeyPairs(CLASSICAL, bytes(32)).signing.public_raw
+        other = next(iter(scene.board.trusted))
+        today = list_of(scene, 1, 20_000)
+        assert await status(today, stranger) == 403
+        assert await status(today, other) == 403
+        assert await status(list_of(scene, 1, 19_998), own) == 409
+        assert await status(list_of(scene, 1, 20_002), own) == 409
+        assert (await ask(scene.board, "POST", "/gateways", b"x")).status == 400
+        assert len(scene.board.read_snapshot(lambda log: log.leaves(0, 9))) == 0
+        assert await status(today, own) == 201
+        writing.cancel()
+        await scene.board.leadership.end()
+
+    run(whole)
 
 
 def test_an_older_list_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from coatcheck.protocol import client
 from coatcheck.protocol.letters import read_notice
 from coatcheck.protocol.settling.candidates import Candidates, begin
 from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person import letters
 from coatcheck.services.person.letters import RoundLetters, settle
+from coatcheck.services.person.relay_client import wait_random
 from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, draft
@@ -32,11 +35,13 @@ def local(running: Cluster) -> Cluster:
     return running
 
 
-def drafted(name: str, *, pause: int = 3600) -> dict[str, Any]:
+def drafted(name: str, *, pause: int = 3600, decoys: int = 0) -> dict[str, Any]:
     """Draft a round in which riders settle with one of two drivers."""
-    plain = draft(name, minimum=4)
+    plain = draft(name, minimum=4, decoys=decoys)
     plain["task"]["candidates"] = 2
-    return {**plain, "settle": {"cell": 0.05, "asks": [2, 1], "pause": pause}}
+    settling = {"cell": 0.25, "rings": [0.3, 0.6, 1.2], "asks": [2, 1], "pause": pause}
+    settling["spread"] = 0.3
+    return {**plain, "settle": settling}
 
 
 async def gathered(local: Cluster, url: str, peers: HttpClient, *, but: int = 0) -> list[Session]:
@@ -123,16 +128,91 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
     asyncio.run(whole())
 
 
+def test_decoys_write_the_same_letters_as_people(
+    local: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every address on the board writes what its answer requires, despite crashes; none is known.
+
+    Nobody settles with a decoy, or with somebody who does not want to: partners are people, and
+    they name each other. Before each posting a client waits for a random time.
+    """
+    waits: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+        await wait_random(seconds)
+
+    monkeypatch.setattr(letters, "wait_random", wait)
+
+    class Crashing(Session):
+        crashes = 0
+
+        async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
+            self.crashes += 1
+            if self.crashes % 3 == 0 and self.crashes < 15:
+                raise ConnectionResetError
+            return await super().post(postings, patience=patience)
+
+    async def whole() -> None:
+        draft = drafted("hiding", decoys=1)
+        url = await asyncio.to_thread(local.open_round, draft, closes=1, expires=3600)
+        async with HttpClient() as peers:
+            sessions = await gathered(local, url, peers)
+            sick = Crashing(url, path=sessions[0].path, trusted=local.trusted, peers=peers)
+
+            async def again() -> Candidates:
+                while True:
+                    try:
+                        return await settled(sick)
+                    except ConnectionResetError:
+                        continue
+
+            unwilling = settle(sessions[-1], None, axes=2, patience=PATIENCE, look=0.1)
+            others = (settled(session) for session in sessions[1:-1])
+            sides = await asyncio.gather(again(), *others, unwilling)
+            check(sides)
+            assert not sides[-1].partners
+            owners = {side.machine.address for side in sides}
+            assert {partner for side in sides for partner in side.machine.partners} <= owners
+            assert any(side.partners for side in sides)
+            feed = sessions[1].all_letters()
+            await feed.update()
+            round_, sizes = sessions[1].round, (8, 8)
+            hidden = [
+                Candidates(ticket, shown, round_=round_, sizes=sizes)
+                for session in (sick, *sessions[1:])
+                for ticket, shown in zip(
+                    session.ticket.decoy_tickets(), session.decoy_answers, strict=True
+                )
+                if shown is not None
+            ]
+            assert len(hidden) == len(sides) == 8
+            assert not any(side.partners for side in hidden)
+            everybody = [*sides, *hidden]
+            assert len(feed.postings) == sum(letters_of(side) for side in everybody)
+            assert len({len(posting) for posting in feed.postings}) == 1
+            notices = [read_notice(raw, round_) for raw in feed.postings]
+            wrote = Counter(notice.sender.address for notice in notices if notice)
+            assert wrote == {side.machine.address: 5 for side in everybody}
+            assert set(waits) == {0.3}
+            # Who asks writes at eleven of the sixteen steps, who answers at thirteen.
+            assert len(waits) >= 8 * 11 + 8 * 13
+
+    asyncio.run(whole())
+
+
 def letters_of(side: Candidates) -> int:
     """Return the number of letters that the protocol requires of a person."""
     first, second = (len(names) for names in side.machine.lists)
-    return (1 + 2) * first + (1 + 1) * second + 4 + first + second
+    shows = 0 if side.machine.asks else 1
+    talk = (shows + 2) * first + (shows + 1) * second
+    return 5 + 2 * (first + second) + talk + first + second
 
 
 def stranger(session: Session, side: Candidates, postings: list[bytes]) -> None:
     """Check that foreign and torn letters are not read as this person's notices."""
     mine = [raw for raw in postings if read_notice(raw, session.round)]
-    assert len(mine) == 4 * 8
+    assert len(mine) == 5 * 8
     forged = mine[0][:-60] + bytes(60)
     assert read_notice(forged, session.round) is None
     sealed = next(raw for raw in postings if raw[36:52] == side.machine.address)
@@ -208,7 +288,7 @@ def test_sessions_share_the_requests_of_one_letter_source() -> None:
 
 
 def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
-    """`take-part --settle` prints the partner and their words, or that there is none."""
+    """`take-part --settle` prints the partner and their words; it sends nothing but `--words`."""
     url = local.open_round(drafted("command"), closes=1, expires=3600)
     ledger, ticket = tmp_path / "ledger", tmp_path / "ticket-3"
     Ledger.open(ledger, epsilon=20.0, delta=1e-2)
@@ -239,7 +319,7 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
         }
         for partner in partners
     ]
-    assert [list(partner.words.values()) for partner in partners] == [[b"0.6, 0.1"]] * len(partners)
+    assert [partner.words for partner in partners] == [{}] * len(partners)  # no words, no place
 
 
 def test_terms_without_settling_are_refused(local: Cluster) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield local
 
 
-async def opened(local: Cluster, name: str, peers: HttpClient, **settle: float) -> list[Session]:
+async def opened(local: Cluster, name: str, peers: HttpClient, **settle: Any) -> list[Session]:
     """Open a round and let people join."""
     plain = drafted(name, pause=1)
     plain["settle"] |= settle
@@ -126,7 +127,7 @@ def test_made_up_numbers_lose_no_ticket(local: Cluster) -> None:
 
     async def whole() -> None:
         async with HttpClient() as peers:
-            sessions = await opened(local, "tiny", peers, cell=1e-12)
+            sessions = await opened(local, "tiny", peers, cell=1e-12, rings=[1e-12])
             with pytest.raises(Refused, match="too small"):
                 await settle(sessions[1], PLACES[1], patience=PATIENCE)
             assert sessions[1].ticket.settling is None

@@ -61,6 +61,7 @@ EXPECTED = {
         "GET /log/tile/{level}/{place}",
         "GET /proofs/inclusion",
         "GET /proofs/consistency",
+        "POST /gateways",
         "GET /.well-known/ohttp-gateway",
         "POST /.well-known/ohttp-gateway",
     },

@@ -19,13 +19,17 @@ const requestOf = ({ method, scheme, authority, path, headers, content }) => ({
 let GATEWAY = "";
 
 /** Return the state machine of the person in a conversation. */
-function speaker({ address, secret, cell, lists, asks, side, radius, cell_side: wide, digest }) {
-  const progress = c.newProgress(cell, 0);
-  const names = lists.map((list) => list.map(c.unhex));
-  const identity = { address: c.unhex(address), secret: c.unhex(secret) };
-  if (asks.length) return new c.Settling(progress, { ...identity, asks: side, lists: names, steps: c.schedule(asks) });
-  const around = c.offsets(radius, wide, cell.length);
-  return new c.Nearness(progress, { ...identity, candidates: names[0], around, digest: c.unhex(digest) });
+function speaker({ address, secret, cell, lists, asks, side, rings, digest, letter_size: letterSize }) {
+  return new c.Settling(c.newProgress(cell, 0), {
+    address: c.unhex(address),
+    secret: c.unhex(secret),
+    asks: side,
+    lists: lists.map((list) => list.map(c.unhex)),
+    steps: c.schedule(asks),
+    digest: c.unhex(digest),
+    rings: new c.Rings(rings.radii, rings.side, cell.length),
+    letterSize,
+  });
 }
 
 // What a client does with each kind of vector; `round` is the round that all records belong to.
@@ -154,12 +158,16 @@ const kinds = {
     return { text, answer };
   },
   cell: ({ input: { place, scale, side } }) => ({ cell: c.cellOf(place, scale, side) }),
-  point({ input: { text, x, secret } }) {
-    const point = x ? c.unhex(x) : c.hashToPoint(c.unhex(text));
-    const blind = new c.Blind(c.unhex(secret));
-    const blinded = blind.put(point);
-    if (c.hex(blind.takeOff(blinded)) !== c.hex(point)) throw new Error("not undone");
-    return { point: c.hex(point), blinded: c.hex(blinded) };
+  rings({ input: { radii, side, axes } }) {
+    const rings = new c.Rings(radii, side, axes);
+    return { width: rings.width, around: rings.around.map(({ offset, ring }) => [...offset, ring]), table_size: rings.tableSize };
+  },
+  nobody: ({ input: { secret, axes } }) => ({ cell: c.cellOfNobody(c.unhex(secret), axes) }),
+  point({ input: { text, point: raw, secret } }) {
+    const point = raw ? c.readPoint(c.unhex(raw)) : c.hashToPoint(c.unhex(text));
+    const factor = new c.Factor(c.unhex(secret));
+    const [written, multiple, base] = [point, factor.times(point), factor.point].map((one) => c.hex(one.toBytes(true)));
+    return { point: written, multiple, factor: base };
   },
   conversation({ input }) {
     const machine = speaker(input);

@@ -134,7 +134,7 @@ const verbs = {
   }),
   axes: ({ sizes }) => sizes.map(([radius, axes]) => {
     try {
-      return c.offsets(radius, 1, axes).length;
+      return new c.Rings([radius], 1, axes).around.length;
     } catch (error) {
       return error.constructor.name;
     }

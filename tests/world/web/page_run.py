@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from coatcheck.demo.events import Pace
@@ -102,8 +103,7 @@ class PageRun:
 def paused(scenario: Scenario, pause: int) -> Scenario:
     """Return a scenario whose steps of settling wait `pause` seconds."""
     assert scenario.settle is not None
-    settle = {**scenario.settle, "settle": {**scenario.settle["settle"], "pause": pause}}
-    return replace(scenario, settle=settle)
+    return replace(scenario, settle=structs.replace(scenario.settle, pause=pause))
 
 
 @contextmanager

@@ -53,7 +53,7 @@ const peer = {
 };
 const board = new c.BoardView(round, { peer });
 const side = await c.settleByLetter(ticket, value, answer, {
-  round, sizes: answer.sizes, words: c.utf8(words), board, save, look: 0.2,
+  round, sizes: answer.sizes, words: c.utf8(words), board, save, look: 0.2, decoyAnswers: await c.decoyAnswers(ticket, raw, round),
 });
 console.log(JSON.stringify({
   address: c.hex(side.machine.address),

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.oblivious_http import PERIOD, GatewayKey, signed_part, write_keys
+from coatcheck.protocol.oblivious_http import GatewayKey, write_keys
 from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.protocol.wire.bulletins import PERIOD, KeyList
 from coatcheck.services.local_cluster import Cluster
 from support.rounds import SmallRound
 from support.service_rounds import QUICK, draft
@@ -31,7 +32,9 @@ def ask() -> Any:
 def settling(**settle: Any) -> str:
     """Write terms by which people settle; nobody's signature is looked at."""
     plain = json.loads(SmallRound().round.document)
-    return json.dumps({**plain, "settle": {"cell": 0.1, "asks": [1], "pause": 1, **settle}})
+    return json.dumps(
+        {**plain, "settle": {"cell": 0.1, "rings": [0.4], "asks": [1], "pause": 1, **settle}}
+    )
 
 
 @pytest.mark.parametrize("kind", ["slow", "storage", "files"])
@@ -78,7 +81,7 @@ def test_a_second_key_list_of_a_day_is_refused(ask: Any) -> None:
 
     def listed(number: int, period: int) -> dict[str, Any]:
         keys, until = write_keys([GatewayKey(number, bytes([number] * 32))]), (period + 1) * PERIOD
-        signature = signing.sign(signed_part(keys, until)).hex()
+        signature = signing.sign(KeyList.signed_part(keys, until)).hex()
         return {"keys": keys.hex(), "until": until, "signatures": signature}
 
     first, second = listed(1, today), listed(2, today)
@@ -143,20 +146,20 @@ def test_strange_answers_of_a_board_are_refused(ask: Any) -> None:
 
 
 def test_places_without_a_cell_are_refused(ask: Any) -> None:
-    """As in Python: tests/protocol/settling/test_nearness.py."""
-    good = [([0.5, -1.0], [], 1.0), ([2**31 - 8, 8 - 2**31], [], 1.0), ([1.0], [2.0], 0.5)]
+    """As in Python: tests/protocol/settling/test_settling.py."""
+    good = [([0.5, -1.0], [], 1.0), ([2**31 - 2048, 2048 - 2**31], [], 1.0), ([1.0], [2.0], 0.5)]
     bad = [
         ([0.5, 1.0], [], 1e-10),
         ([0.5, 1.0], [], 5e-324),
-        ([2**31 - 7, 0], [], 1.0),
+        ([2**31 - 2047, 0], [], 1.0),
         ([0.5, 1.0], [1.0], 1.0),
         ([0.5, 1.0], "ab", 1.0),
     ]
     result = ask("cells", places=good + bad)
-    assert result[: len(good)] == [[0, -1], [2**31 - 8, 8 - 2**31], [4]]
+    assert result[: len(good)] == [[0, -1], [2**31 - 2048, 2048 - 2**31], [4]]
     assert result[len(good) :] == ["Refused"] * len(bad)
-    cases = [(6, 2), (6, 3), (6, 40), (1, 1000), (1.2, 100)]
-    assert ask("axes", sizes=cases) == [97, "Misuse", "Misuse", 1, 201]
+    cases = [(6, 2), (6, 4), (6, 40), (0.5, 1000), (1.2, 3)]
+    assert ask("axes", sizes=cases) == [113, "Refused", "Refused", 1, 7]
 
 
 def test_a_full_mailbox_costs_one_letter_and_a_hidden_notice_some_patience(ask: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
+from coatcheck.errors import Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import (
     SignedTerms,
@@ -26,6 +27,7 @@ from coatcheck.protocol.log.merkle import Tree
 from coatcheck.protocol.outcomes import outcome_due
 from coatcheck.protocol.terms import CLASSICAL, suite_named
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.protocol.wire.bulletins import ANSWERED, Bulletin
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, Randomizer, SphereResponse
 from coatcheck.simulation.round import RoleKeys
 from coatcheck.tasks.matching import LeastCostMatching
@@ -78,6 +80,25 @@ def test_a_person_joins_from_the_browser(suite: str, shufflers: int) -> None:
     there = client.collect(ticket, verification.verify_bulletin(raw, small.round))
     assert here["values"] == list(there.values)
     assert len(here["values"]) == 2
+
+
+def test_both_clients_count_the_reports_of_the_minimum_crowd() -> None:
+    """An answered heading needs three reports of each of three people; eight are too few."""
+    small = SmallRound(minimum=3, decoys=2, task=LeastCostMatching(groups=("riders", "drivers")))
+    tickets = small.crowd(3)
+    raw = answered(small, tickets).bulletin(small.round.digest)
+    shown = Bulletin.decode(raw, small.round)
+    entries = [list(shown.entries[0][1:]), list(shown.entries[1])]
+    tallies = (shown.heading.tallies[0].drop("malformed"), shown.heading.tallies[1])
+    short = Bulletin.compose(
+        entries, ANSWERED, small.round.digest, tallies, shown.heading.roots
+    ).signed(small.roles.server.signing.sign)
+    ticket = write_ticket(tickets[1]).decode()
+    with pytest.raises(Refusal, match="fewer reports than its minimum crowd"):
+        ask("collect", ticket=ticket, bulletin=short.encode().hex(), **offer(small))
+    with pytest.raises(Refused, match="fewer reports than its minimum crowd"):
+        client.collect(tickets[1], verification.verify_bulletin(short.encode(), small.round))
+    assert ask("collect", ticket=ticket, bulletin=raw.hex(), **offer(small))["partners"]
 
 
 @pytest.mark.parametrize("shufflers", [1, 2])

@@ -117,10 +117,14 @@ def check(people: list[Any]) -> int:
 
 
 def test_browsers_and_python_people_settle_with_each_other(local: Cluster) -> None:
-    """Riders and drivers of both clients pair up, and a browser that crashed resumes."""
-    plain = draft("both clients", minimum=4)
-    plain["task"]["candidates"] = 2
-    plain["settle"] = {"cell": 0.05, "asks": [2, 1], "pause": 600}
+    """Riders and drivers of both clients pair up, and a browser that crashed resumes.
+
+    Everybody's decoy settles too, with nobody.
+    """
+    plain = draft("both clients", minimum=4, decoys=1)
+    plain["task"]["candidates"] = 4
+    rings = [0.3, 0.6, 0.9, 1.2]
+    plain["settle"] = {"cell": 0.25, "rings": rings, "asks": [2, 1], "pause": 600, "spread": 0.3}
     url = local.open_round(plain, closes=1, expires=7200)
     people = asyncio.run(everybody(url, local, PLACES, HERE_TOO))
     assert all(len(person["partners"]) <= 1 for person in people)
@@ -142,8 +146,7 @@ def test_browsers_and_python_people_find_out_who_is_near(local: Cluster) -> None
             "round": "near",
             "task": {"name": "neighbours", "radius": 0.3, "limit": 6, "mutual": True},
             "groups": [group],
-            "settle": {"cell": 0.06, "asks": [], "pause": 600},
-            "letter_size": 1138,
+            "settle": {"asks": [], "pause": 600},
         },
         closes=1,
         expires=7200,

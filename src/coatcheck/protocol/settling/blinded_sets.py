@@ -5,16 +5,14 @@ reply (`BlindedSet.reply`) is a table with one slot per residue of cells; the sl
 the set holds that cell's value under a mask, the other slots hold random bytes. The asker can
 compute the mask of one cell (`Question.read`), and cannot tell a value from random bytes: nothing
 in a reply shows which cells are in the set, nor whether the asker's is. The answerer learns
-nothing. `hide` and `meet` are what both are made of, on P-256: whoever can compute what two
-parties share under two texts solves Diffie-Hellman (docs/explanation/letters.md,
-docs/decisions/0011-blinding-on-p256.md). SPEC section 16, blinded sets.
+nothing. Whoever could read two cells of one reply could solve Diffie-Hellman on P-256
+(docs/explanation/letters.md, docs/decisions/0011-blinding-on-p256.md). SPEC section 16.
 """
 
 import hashlib
-import hmac
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import count
+from itertools import accumulate, count
 from typing import Final, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -22,14 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from coatcheck.errors import BadKey, Misuse
 
 POINT_SIZE: Final = 33
-VALUE_SIZE: Final = 8
+VALUE_SIZE: Final = 3
 _ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _PRIME: Final = 0xFFFFFFFF00000001000000000000000000000000FFFFFFFFFFFFFFFFFFFFFFFF
 _A: Final = _PRIME - 3
 _B: Final = 0x5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B
 _POINT_LABEL: Final = b"coatcheck/v1/blind/point\0"
 _MASK_LABEL: Final = b"coatcheck/v1/blind/mask\0"
-_FILLER_LABEL: Final = b"coatcheck/v1/blind/filler\0"
 
 
 class Point(NamedTuple):
@@ -78,7 +75,7 @@ def is_point(raw: bytes) -> bool:
 
 @lru_cache(maxsize=4096)
 def hash_to_point(text: bytes) -> Point:
-    """Hash a text to a point of unknown logarithm: the first digest that is an x (S16.3)."""
+    """Hash a text to a point of unknown logarithm: the first digest that is an x."""
     for attempt in count():
         raw = hashlib.sha256(_POINT_LABEL + attempt.to_bytes(4, "big") + text).digest()
         if is_point(b"\2" + raw):
@@ -87,7 +84,7 @@ def hash_to_point(text: bytes) -> Point:
 
 
 class Factor:
-    """A secret number from 1 to q - 2, derived from secret bytes (S16.4)."""
+    """A secret number from 1 to q - 2, derived from secret bytes."""
 
     def __init__(self, secret: bytes) -> None:
         number = int.from_bytes(hashlib.sha512(secret).digest(), "big") % (_ORDER - 2) + 1
@@ -147,18 +144,20 @@ def _certain(sums: Sequence[Point | None]) -> list[Point]:
     return [one for one in sums if one is not None]
 
 
-def hide(point: Point, factor: Factor) -> bytes:
-    """Hide a point of unknown logarithm: add the factor's. Every point could be in the sum."""
-    return _certain(_add([(factor.point, point)]))[0].encoded()
-
-
-def meet(hidden: bytes, point: Point, factor: Factor) -> bytes | None:
-    """Take a point off a sum and multiply: what the sum's owner has too if it hid this point.
-
-    None for a sum whose owner used the factor 0: nobody honest has made it.
-    """
-    (rest,) = _add([(read_point(hidden), point.negated())])
-    return None if rest is None else factor.x_of(rest)
+def _sum_xs(one: Point, others: Sequence[Point]) -> list[int]:
+    """Return the x of the sum of a point with each of others; -1 for one with the same x."""
+    x0, y0 = one
+    gaps = [(x - x0) % _PRIME or 1 for x, _ in others]
+    products = list(accumulate(gaps, lambda a, b: a * b % _PRIME))
+    inverse = pow(products[-1], -1, _PRIME)
+    xs = [-1] * len(others)
+    for at in range(len(others) - 1, -1, -1):
+        x, y = others[at]
+        slope = (y - y0) * (inverse * products[at - 1] if at else inverse) % _PRIME
+        inverse = inverse * gaps[at] % _PRIME
+        if x != x0:
+            xs[at] = (slope * slope - x0 - x) % _PRIME
+    return xs
 
 
 def write_cell(cell: Sequence[int]) -> bytes:
@@ -179,29 +178,29 @@ def _add_axes(rows: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def point_of_cell(digest: bytes, cell: Sequence[int]) -> Point:
-    """Return the point of a cell: the sum of those of its numbers (S16.3)."""
+    """Return the point of a cell: the sum of those of its numbers."""
     points = [_axis_point(digest, axis, number) for axis, number in enumerate(cell)]
     return _add_axes([points])[0]
 
 
 def slot_of(cell: Sequence[int], width: int) -> int:
-    """Return the slot of a cell (S16.7), equal for cells that differ by multiples of `width`."""
+    """Return the slot of a cell, equal for cells that differ by multiples of `width`."""
     slot: int = 0
     for number in cell:
         slot = slot * width + number % width
     return slot
 
 
-def reply_size(width: int, axes: int) -> int:
-    """Return the bytes of a reply: a point and the slots."""
-    size: int = POINT_SIZE + VALUE_SIZE * width**axes
+def table_size(width: int, axes: int) -> int:
+    """Return the bytes of a reply's table."""
+    size: int = VALUE_SIZE * width**axes
     return size
 
 
-def _mask(context: bytes, cell: Sequence[int], x: bytes) -> int:
-    """Return the mask of a cell's value, for one asker, one answerer and their points (S16.6)."""
-    digest = hashlib.sha256(_MASK_LABEL + context + write_cell(cell) + x).digest()
-    return int.from_bytes(digest[:VALUE_SIZE], "big")
+def exclusive_or(one: bytes, other: bytes) -> bytes:
+    """Return the exclusive or of two values."""
+    mixed = int.from_bytes(one, "big") ^ int.from_bytes(other, "big")
+    return mixed.to_bytes(VALUE_SIZE, "big")
 
 
 class Question:
@@ -213,64 +212,77 @@ class Question:
 
     def __init__(self, secret: bytes, cell: Sequence[int], *, digest: bytes) -> None:
         self._factor, self._cell, self._digest = Factor(secret), cell, digest
-        self.point = hide(point_of_cell(digest, cell), self._factor)
+        hidden = _certain(_add([(self._factor.point, point_of_cell(digest, cell))]))
+        self.point = hidden[0].encoded()
 
-    def read(self, reply: bytes, *, asker: bytes, answerer: bytes, width: int) -> bytes:
-        """Return the value of the cell; 8 random bytes if the answerer's set does not have it."""
-        point = reply[:POINT_SIZE]
-        at = POINT_SIZE + VALUE_SIZE * slot_of(self._cell, width)
+    def read(
+        self, table: bytes, *, point: bytes, asker: bytes, answerer: bytes, width: int
+    ) -> bytes:
+        """Return the value of the cell; random bytes if the answerer's set does not have it.
+
+        `point` is the answerer's.
+        """
+        at = VALUE_SIZE * slot_of(self._cell, width)
         context = self._digest + asker + answerer + self.point + point
-        mask = _mask(context, self._cell, self._factor.x_of(read_point(point)))
-        value = int.from_bytes(reply[at : at + VALUE_SIZE], "big") ^ mask
-        return value.to_bytes(VALUE_SIZE, "big")
+        text = write_cell(self._cell) + self._factor.x_of(read_point(point))
+        mask = hashlib.sha256(_MASK_LABEL + context + text).digest()[:VALUE_SIZE]
+        return exclusive_or(table[at : at + VALUE_SIZE], mask)
 
 
 class BlindedSet:
     """A set of cells of one person, for everybody who asks.
 
     The cells must have different slots: on each axis they lie within `width` numbers in a row.
+
+    Attributes:
+        point: what the answerer sends to everybody; it says nothing about the set.
     """
 
     def __init__(
         self, secret: bytes, cells: Sequence[Sequence[int]], *, digest: bytes, width: int
     ) -> None:
-        self._secret, self._digest, self._width = secret, digest, width
-        self._cells = cells
-        self._slots = [slot_of(cell, width) for cell in cells]
-        if len(set(self._slots)) != len(cells):
+        self._digest, self._cells = digest, cells
+        slots = [slot_of(cell, width) for cell in cells]
+        self._places = [
+            (VALUE_SIZE * slot, write_cell(cell)) for slot, cell in zip(slots, cells, strict=True)
+        ]
+        if len(set(slots)) != len(cells):
             raise Misuse(f"cells of a set must differ modulo {width}")
-        self._size = width ** len(cells[0])
         self._factor = Factor(secret)
+        self.point = self._factor.point.encoded()
 
     @cached_property
     def _multiples(self) -> list[Point]:
-        """The points of all cells times the factor: the same for everybody who asks."""
+        """The negative of each cell's point times the factor: the same for everybody who asks."""
         # Axis by axis: a set has far fewer numbers than cells.
         numbers = {one for cell in self._cells for one in enumerate(cell)}
         multiples = {
-            (axis, number): self._factor.times(_axis_point(self._digest, axis, number))
+            (axis, number): self._factor.times(_axis_point(self._digest, axis, number)).negated()
             for axis, number in numbers
         }
         return _add_axes([[multiples[one] for one in enumerate(cell)] for cell in self._cells])
 
     def reply(
-        self, point: bytes, values: Sequence[bytes], *, asker: bytes, answerer: bytes
+        self,
+        point: bytes,
+        values: Sequence[int],
+        *,
+        asker: bytes,
+        answerer: bytes,
+        filler: bytes,
     ) -> bytes:
-        """Answer a question with the values of the cells, 8 bytes each, in the cells' order."""
-        own = self._factor.point.encoded()
-        context = self._digest + asker + answerer + point + own
-        # Random bytes are in the slots of no cell, and in that of a cell that was asked for with
-        # the factor 0: such a question has no answer.
-        slots = [self._filler(asker, slot) for slot in range(self._size)]
-        asked = self._factor.times(read_point(point))
-        rests = _add([(asked, multiple.negated()) for multiple in self._multiples])
-        for cell, slot, value, rest in zip(self._cells, self._slots, values, rests, strict=True):
-            if rest is not None:
-                masked = int.from_bytes(value, "big")
-                masked ^= _mask(context, cell, rest.x.to_bytes(32, "big"))
-                slots[slot] = masked.to_bytes(VALUE_SIZE, "big")
-        return own + b"".join(slots)
+        """Answer a question with the values of the cells, numbers of 3 bytes, in the cells' order.
 
-    def _filler(self, asker: bytes, slot: int) -> bytes:
-        text = _FILLER_LABEL + asker + slot.to_bytes(4, "big")
-        return hmac.digest(self._secret, text, "sha256")[:VALUE_SIZE]
+        `filler` is a table of random bytes: they stay in the slots of no cell, and in that of a
+        cell that was asked for with the factor 0, as such a question has no answer.
+        """
+        context = self._digest + asker + answerer + point + self.point
+        table, start = bytearray(filler), hashlib.sha256(_MASK_LABEL + context)
+        xs = _sum_xs(self._factor.times(read_point(point)), self._multiples)
+        for (at, cell), value, x in zip(self._places, values, xs, strict=True):
+            if x >= 0:
+                digest = start.copy()
+                digest.update(cell + x.to_bytes(32, "big"))
+                mask = int.from_bytes(digest.digest()[:VALUE_SIZE], "big")
+                table[at : at + VALUE_SIZE] = (value ^ mask).to_bytes(VALUE_SIZE, "big")
+        return bytes(table)

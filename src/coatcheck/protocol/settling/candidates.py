@@ -1,7 +1,7 @@
 """A person's side of settling: the rules, driven from the ticket with letters and notices.
 
 `Candidates` connects the state machine with keys and postings; its caller sends and fetches the
-postings, and stores the ticket after `speak`, before it posts the outbox (S15.26). SPEC section 15.
+postings, and stores the ticket after `speak`, before it posts the outbox (S15.27). SPEC section 15.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol import letters
 from coatcheck.protocol.keys import Contact
-from coatcheck.protocol.settling.nearness import Nearness, offsets, reply_size
-from coatcheck.protocol.settling.rules import Progress, Settling, cell_of, prf, schedule, word_size
+from coatcheck.protocol.settling.exchange import prf
+from coatcheck.protocol.settling.rings import Rings, cell_of, cell_of_nobody
+from coatcheck.protocol.settling.rules import Progress, Settling, least_letter, schedule
 from coatcheck.protocol.terms import Round, SettleTerms
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.wire.bulletins import RECIPIENT
@@ -29,16 +30,23 @@ def settle_terms(round_: Round) -> SettleTerms:
     return settling
 
 
-def begin(ticket: Ticket, place: Sequence[float], *, round_: Round, now: float) -> Ticket:
-    """Begin to settle from a place, or continue from the ticket."""
+def begin(
+    ticket: Ticket, place: Sequence[float] | None, *, round_: Round, now: float, axes: int = 0
+) -> Ticket:
+    """Begin to settle from a place, or continue from the ticket.
+
+    Without a place nobody is behind the ticket's address: it writes letters like a person's, for
+    cells with so many `axes`, and settles with nobody.
+    """
     if ticket.settling is not None:
         return ticket
+    terms = settle_terms(round_)
     scale: Any = round_.terms.task.params.get("scale", ())
-    cell = cell_of(place, scale=scale, side=settle_terms(round_).cell)
-    axes, most, terms = len(cell), round_.terms.letter_size, settle_terms(round_)
-    size = (
-        word_size(axes) if terms.asks else reply_size(_radius(round_), side=terms.cell, axes=axes)
-    )
+    if place is None:
+        cell = cell_of_nobody(_secret(ticket, round_), axes)
+    else:
+        cell = cell_of(place, scale=scale, side=terms.cell)
+    size, most = least_letter(_rings(round_, len(cell))), round_.terms.letter_size
     if size > most:
         raise Refused(
             f"to settle, letters need {size} bytes, but those of this round have {most}: do not"
@@ -47,11 +55,17 @@ def begin(ticket: Ticket, place: Sequence[float], *, round_: Round, now: float) 
     return replace(ticket, settling=Progress(cell=cell, begun=now))
 
 
-def _radius(round_: Round) -> float:
-    radius = round_.terms.task.params.get("radius")
-    if not isinstance(radius, int | float):
-        raise Refused("the terms ask for nearness, but their task has no `radius`: do not settle")
-    return float(radius)
+def _secret(ticket: Ticket, round_: Round) -> bytes:
+    return prf(ticket.seed, b"secret", round_.digest)
+
+
+def _rings(round_: Round, axes: int) -> Rings:
+    """Return the rings of the terms; refuse terms that no letter has room for."""
+    terms = settle_terms(round_)
+    try:
+        return Rings(terms.rings, side=terms.cell, axes=axes)
+    except Misuse as error:
+        raise Refused(f"{error}: do not settle in this round") from None
 
 
 class Candidates:
@@ -73,30 +87,20 @@ class Candidates:
         self._keys = ticket.keys
         asks, own = settle_terms(round_).asks, self._keys.address
         self._contacts: dict[bytes, bytes] = {}
-        passes = (answer.partners, answer.second)[: len(asks)]
+        passes = (answer.partners, answer.second)[: max(1, len(asks))]
         lists = [self._addresses(partners, own) for partners in passes]
         smaller_group = min(range(len(sizes)), key=sizes.__getitem__)
-        secret = prf(ticket.seed, b"secret", round_.digest)
-        self.machine: Settling | Nearness
-        if asks:
-            self.machine = Settling(
-                ticket.settling,
-                address=own,
-                asks=ticket.group == smaller_group,
-                lists=lists,
-                secret=secret,
-                steps=schedule(asks),
-            )
-        else:
-            axes, side = len(ticket.settling.cell), settle_terms(round_).cell
-            self.machine = Nearness(
-                ticket.settling,
-                address=own,
-                candidates=self._addresses(answer.partners, own),
-                secret=secret,
-                around=offsets(_radius(round_), side=side, axes=axes),
-                digest=round_.digest,
-            )
+        self.machine = Settling(
+            ticket.settling,
+            address=own,
+            asks=ticket.group == smaller_group,
+            lists=lists,
+            secret=_secret(ticket, round_),
+            steps=schedule(asks),
+            digest=round_.digest,
+            rings=_rings(round_, len(ticket.settling.cell)),
+            letter_size=round_.terms.letter_size,
+        )
 
     def _addresses(self, partners: Sequence[Partner], own: bytes) -> list[bytes]:
         """Return the addresses of candidates, without repetitions and without invalid keys."""
@@ -118,7 +122,7 @@ class Candidates:
 
     @property
     def partners(self) -> tuple[bytes, ...]:
-        """The contacts of the partner, or of all candidates who are near, once it is certain."""
+        """The contacts of the partner, once it is certain, or of all candidates who are near."""
         return tuple(self._contacts[name] for name in self.machine.partners)
 
     @property

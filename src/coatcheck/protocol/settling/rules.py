@@ -1,14 +1,13 @@
 """Rules of settling: the steps, letters and decisions by which candidates agree who meets whom.
 
 One person's side is a plain state machine over lists of candidates (`Settling`): it returns the
-letters of each step, takes in the candidates' letters, and decides (`verdict`). It has the rounded
-place; keys, seals and the board are elsewhere. Everybody writes the same number of letters of one
-size at every step, so that letters show nobody the outcome. The ticket stores `Progress`. SPEC
-section 15.
+letters of each step, takes in the candidates' letters, and decides (`verdict`). It learns of each
+candidate a ring, by `exchange`; keys, seals and the board are elsewhere. Everybody writes the same
+number of letters of one size at every step, so that letters show nobody the outcome. The ticket
+stores `Progress`. SPEC section 15.
 """
 
 import hmac
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -17,40 +16,46 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from coatcheck.errors import UNTRUSTED_DATA_ERRORS, Misuse, Refused
+from coatcheck.errors import Misuse
+from coatcheck.protocol.settling.blinded_sets import POINT_SIZE
+from coatcheck.protocol.settling.exchange import (
+    Exchange,
+    Points,
+    box_size,
+    is_share,
+    prf,
+    read_points,
+)
+from coatcheck.protocol.settling.rings import Cell, Rings
 
 MARK: Final = 0
 """The first byte of the body of every letter of settling; no text begins with it."""
-HALF: Final = 16
+HEAD_SIZE: Final = 2
 TAG_SIZE: Final = 16
 HERE, YOURS, WOULD = 1, 2, 4
 """Flags of a letter: "I am free and here"; "I ask you", or "I hold you"; "I would take you"."""
-_HEAD: Final = struct.Struct(">BBB")
-_LABEL: Final = b"coatcheck/v1/settle/"
-
-_LAST: Final = 2**31 - 8
 
 Small = Annotated[int, Meta(ge=0, le=2**31)]
-Cell = tuple[Annotated[int, Meta(ge=-(2**31), lt=2**31)], ...]
 
 
 class Kind(Enum):
     """The kind of a step: what people write at it."""
 
-    PLACES = "places"
+    POINTS = "points"
+    TABLE = "table"
+    SHARE = "share"
+    SHOW = "show"
     ASK = "ask"
     ANSWER = "answer"
     TAG = "tag"
     CLOSE = "close"
-    BLIND = "blind"
-    REPLY = "reply"
     WORDS = "words"
 
 
-NOTICES: Final = frozenset({Kind.TAG, Kind.CLOSE})
+NOTICES: Final = frozenset({Kind.POINTS, Kind.TAG, Kind.CLOSE})
 """The steps at which everybody writes one public notice instead of letters."""
-TALK: Final = frozenset({Kind.PLACES, Kind.ASK, Kind.ANSWER})
-"""The steps at which candidates write letters that say something."""
+TALK: Final = frozenset({Kind.SHOW, Kind.ASK, Kind.ANSWER})
+"""The steps at which candidates write what they would do."""
 
 
 @dataclass(frozen=True)
@@ -62,22 +67,29 @@ class Step:
 
 
 def schedule(asks: Sequence[int]) -> tuple[Step, ...]:
-    """Return the steps of settling (S15.1): `asks` is how often people ask with each list."""
+    """Return the steps of settling (S15.1): `asks` is how often people ask with each list.
+
+    Without any, people only learn which candidates are in a ring.
+    """
     kinds = [
         (turn, kind)
         for turn, times in enumerate(asks)
-        for kind in (Kind.PLACES, *(Kind.ASK, Kind.ANSWER) * times, Kind.TAG, Kind.CLOSE)
+        for kind in (Kind.SHOW, *(Kind.ASK, Kind.ANSWER) * times, Kind.TAG, Kind.CLOSE)
     ]
-    return (*(Step(kind, turn) for turn, kind in kinds), Step(Kind.WORDS, len(asks) - 1))
+    first = tuple(Step(kind, 0) for kind in (Kind.POINTS, Kind.TABLE, Kind.SHARE))
+    rest = tuple(Step(kind, turn) for turn, kind in kinds)
+    return (*first, *rest, Step(Kind.WORDS, max(0, len(asks) - 1)))
 
 
 class Word(Struct, frozen=True, array_like=True):
-    """The newest letter of a candidate: its step, and what it says."""
+    """The newest letter of a candidate: its step, what it says, and the ring that it shows.
+
+    The ring is 0 as long as no letter of the candidate could be opened.
+    """
 
     step: Small
     flags: Small
-    half: bytes
-    cell: Cell
+    ring: Small
 
 
 class Notice(Struct, frozen=True, array_like=True):
@@ -96,11 +108,12 @@ class Progress(Struct, kw_only=True, forbid_unknown_fields=True):
         begun: when the person began, in seconds since 1970.
         step: the step at which the person speaks next.
         read: how many letters of the round were read.
+        points: what each candidate published, by address in hex.
+        values: the value of the person's cell in each candidate's table.
+        shares: the candidates' shares of the keys.
         heard: the newest letter of each candidate, by address in hex.
         notices: the first notice of everybody for each step, in the order of the board.
         chosen: for each list the candidate whom the person's tag is for; empty for nobody.
-        points: the blinded cells of candidates, by address in hex; for the test of nearness.
-        replies: the candidates' replies to the person's blinded cell.
         words: what candidates wrote at the last step, by address in hex.
         placed: the person's own notices with their places in the board's log.
         outbox: the postings of the last step; after a crash the client sends these again.
@@ -111,11 +124,12 @@ class Progress(Struct, kw_only=True, forbid_unknown_fields=True):
     begun: float = 0.0
     step: Small = 0
     read: Small = 0
+    points: dict[str, bytes] = {}
+    values: dict[str, bytes] = {}
+    shares: dict[str, bytes] = {}
     heard: dict[str, Word] = {}
     notices: list[Notice] = []
     chosen: list[bytes] = []
-    points: dict[str, bytes] = {}
-    replies: dict[str, bytes] = {}
     words: dict[str, bytes] = {}
     placed: list[tuple[Annotated[int, Meta(ge=0, le=2**53)], bytes]] = []
     outbox: list[bytes] = []
@@ -127,40 +141,18 @@ class Progress(Struct, kw_only=True, forbid_unknown_fields=True):
             self.placed.append((place, posting))
 
 
-def prf(key: bytes, label: bytes, data: bytes = b"") -> bytes:
-    """Derive 32 bytes for one purpose."""
-    return hmac.digest(key, _LABEL + label + b"\0" + data, "sha256")
+_LENGTH: Final = 2  # bytes of the length of words
+_NOTICE_SIZES: Final = {Kind.POINTS: 2 * POINT_SIZE, Kind.TAG: TAG_SIZE, Kind.CLOSE: 0}
 
 
-def cell_of(place: Sequence[float], *, scale: Sequence[float], side: float) -> Cell:
-    """Round a place to its cell: the number of the cell on each axis (S15.5).
-
-    Refused if letters and tickets cannot hold these numbers, or those of the cells around (S15.6).
-    """
-    factors = scale or (1.0,) * len(place)
-    try:
-        numbers = [float(x * f // side) for x, f in zip(place, factors, strict=True)]
-    except UNTRUSTED_DATA_ERRORS as error:
-        raise Refused(f"the terms give this place no cell: {error}; do not settle here") from None
-    if not all(-_LAST <= number <= _LAST for number in numbers):
-        raise Refused("the cells of this round are too small for this place: do not settle here")
-    return tuple(int(number) for number in numbers)
+def words_room(letter_size: int) -> int:
+    """Return how many bytes of words a letter has room for."""
+    return letter_size - HEAD_SIZE - box_size(_LENGTH)
 
 
-def write_word(index: int, flags: int, *, half: bytes, cell: Cell) -> bytes:
-    """Write the body of a letter for a step."""
-    return _HEAD.pack(MARK, index, flags) + half + struct.pack(f">{len(cell)}i", *cell)
-
-
-def read_word(body: bytes) -> Word:
-    """Read a body that has the right size."""
-    half, rest = body[_HEAD.size : _HEAD.size + HALF], body[_HEAD.size + HALF :]
-    return Word(body[1], body[2], half, struct.unpack(f">{len(rest) // 4}i", rest))
-
-
-def word_size(axes: int) -> int:
-    """Return the bytes of the body of a letter, for places with `axes` axes."""
-    return _HEAD.size + HALF + 4 * axes
+def least_letter(rings: Rings) -> int:
+    """Return the least size of letters for settling with these rings."""
+    return max(HEAD_SIZE + rings.table_size, HEAD_SIZE + box_size(_LENGTH))
 
 
 def pair_tag(key: bytes, turn: int, sender: bytes) -> bytes:
@@ -168,20 +160,25 @@ def pair_tag(key: bytes, turn: int, sender: bytes) -> bytes:
     return prf(key, b"tag", bytes((turn,)) + sender)[:TAG_SIZE]
 
 
-_SILENCES: Final = 2  # missing letters in a row after which a candidate is gone (S15.10)
+_ONCE: Final = (Kind.TABLE, Kind.SHARE, Kind.WORDS)
+_SILENCES: Final = 2  # missing letters in a row after which a candidate is gone (S15.11)
 
 
 class Settling:
     """One person's side of settling.
 
     *Guarantee:* an honest person ends with at most one partner, and an honest partner ends with
-    that person, if both read the same log: see `verdict`.
+    that person, if both read the same log: see `verdict`. Without asks all candidates in a ring are
+    partners.
 
     Attributes:
         address: the person's own address.
         asks: whether the person is on the side that asks (S15.2).
         lists: for each pass the addresses of the candidates; no address is in two of them.
         secret: 32 bytes that only this person can derive, also after a crash.
+        digest: that of the round.
+        rings: those of the terms.
+        letter_size: that of the terms.
     """
 
     def __init__(
@@ -193,15 +190,32 @@ class Settling:
         lists: Sequence[Sequence[bytes]],
         secret: bytes,
         steps: Sequence[Step],
+        digest: bytes,
+        rings: Rings,
+        letter_size: int,
     ) -> None:
         if len(lists) != steps[-1].turn + 1:
             raise Misuse(f"{steps[-1].turn + 1} passes need as many lists, got {len(lists)}")
+        if letter_size < least_letter(rings):
+            raise Misuse(
+                f"to settle, `letter_size` must be at least {least_letter(rings)}, got"
+                f" {letter_size}"
+            )
         self.progress, self.steps = progress, steps
         self.address, self.asks = address, asks
         self.lists = tuple(tuple(names) for names in lists)
-        self._secret = secret
-        self._keys: dict[tuple[bytes, bytes], bytes] = {}
+        self._secret, self._room = secret, words_room(letter_size)
+        self._exchange = Exchange(
+            secret, progress.cell, address=address, digest=digest, rings=rings
+        )
+        sizes = {
+            Kind.TABLE: rings.table_size,
+            Kind.SHARE: POINT_SIZE,
+            Kind.WORDS: box_size(_LENGTH + self._room),
+        }
+        self._sizes = [sizes.get(step.kind, box_size(1)) for step in steps]
         self._turn_of = {name: turn for turn, names in enumerate(self.lists) for name in names}
+        self._pairs = steps[3].kind is Kind.SHOW
 
     # -- writing
 
@@ -213,132 +227,200 @@ class Settling:
     def speaks(self, index: int, *, asks: bool) -> bool:
         """Return whether a side writes at a step."""
         kind = self.steps[index].kind
-        return asks if kind is Kind.ASK else not asks if kind is Kind.ANSWER else True
+        return asks if kind is Kind.ASK else not asks if kind in TALK else True
 
     def ready(self, *, late: bool = False) -> bool:
         """Return whether the next step may begin: all have written, or it is late.
 
-        Even when it is late, the person's own notices must be on the board (S15.20).
+        Even when it is late, the person's own tag and close must be on the board (S15.21).
         """
         before = self.progress.step - 1
         if before < 0:
             return True
         step = self.steps[before]
-        if step.kind in NOTICES and (self.address, before) not in self._order:
+        if step.kind in {Kind.TAG, Kind.CLOSE} and (self.address, before) not in self._order:
             return False
         if late or step.kind is Kind.CLOSE:
             return True
-        active = [name for name in self.lists[step.turn] if not self._missed(name, before)]
+        return not any(self._awaited(name, before) for name in self._turn_of)
+
+    def _awaited(self, name: bytes, index: int) -> bool:
+        """Return whether a candidate should still write at a step, and missed nothing before."""
+        step, progress, who = self.steps[index], self.progress, name.hex()
+        match step.kind:
+            case Kind.POINTS:
+                return who not in progress.points
+            case Kind.TABLE:
+                return who in progress.points and who not in progress.values
+            case Kind.SHARE:
+                return who in progress.values and who not in progress.shares
+            case _:
+                pass
+        if step.turn != self._turn_of[name] or self._missed(name, index):
+            return False
         if step.kind is Kind.TAG:
-            return all((name, before) in self._order for name in active)
-        if not self.speaks(before, asks=not self.asks):
-            return True
-        return all(
-            (word := self._word(name)) is not None and word.step >= before for name in active
-        )
+            return (name, index) not in self._order
+        word = self._word(name)
+        return self.speaks(index, asks=not self.asks) and (word is None or word.step < index)
 
     def speak(self, words: bytes = b"") -> list[tuple[bytes, bytes]]:
         """Advance one step; return the recipients and bodies of its letters.
 
-        A letter to one's own address is a public notice. `words` go to the partner at the end.
+        A letter to one's own address is a public notice. `words` go to the partners at the end.
         """
+        if len(words) > self._room:
+            raise Misuse(f"words may have at most {self._room} bytes, got {len(words)}")
         index = self.progress.step
-        step = self.steps[index]
+        step, head = self.steps[index], bytes((MARK, index))
         self.progress.step += 1
-        if step.kind is Kind.TAG:
-            return [(self.address, bytes((MARK, index)) + self._tag(step.turn))]
-        if step.kind is Kind.CLOSE:
-            return [(self.address, bytes((MARK, index)))]
-        if step.kind is Kind.WORDS:
-            return [
-                (name, bytes((MARK, index)) + (words if name == self.partner else b""))
-                for name in self._turn_of
-            ]
-        if not self.speaks(index, asks=self.asks):
+        if step.kind in NOTICES:
+            return [(self.address, head + self._notice(step))]
+        if step.kind in TALK and not self.speaks(index, asks=self.asks):
             return []
-        free = self.partner is None
-        chosen = self._choice(step.turn) if free and step.kind is not Kind.PLACES else None
-        return [
-            (name, self._body(index, name, chosen if free else None, dummy=not free))
-            for name in self.lists[step.turn]
-        ]
+        if step.kind in TALK:
+            free = self.partner is None
+            chosen = self._choice(step.turn) if free else None
+            return [
+                (name, head + self._talk(index, name, chosen, free=free))
+                for name in self.lists[step.turn]
+            ]
+        return [(name, head + self._write(index, name, words)) for name in self._turn_of]
 
-    def _body(self, index: int, name: bytes, chosen: bytes | None, *, dummy: bool) -> bytes:
-        cell = self.progress.cell
-        if dummy:
-            return write_word(index, 0, half=bytes(HALF), cell=(0,) * len(cell))
-        flags = HERE
+    def _write(self, index: int, name: bytes, words: bytes) -> bytes:
+        """Write to a candidate, of whichever list, what is no talk."""
+        match self.steps[index].kind:
+            case Kind.TABLE:
+                return self._exchange.table(name, self._points(name))
+            case Kind.SHARE:
+                return self._exchange.share(name, self._value(name))
+            case _:
+                readable = name == self.partner or not self._pairs
+                length = len(words).to_bytes(_LENGTH, "big")
+                content = length + words + bytes(self._room - len(words))
+                return self._box(index, name, content, readable=readable)
+
+    def _notice(self, step: Step) -> bytes:
+        if step.kind is Kind.POINTS:
+            return self._exchange.points.encode()
+        return self._tag(step.turn) if step.kind is Kind.TAG else b""
+
+    def _talk(self, index: int, name: bytes, chosen: bytes | None, *, free: bool) -> bytes:
+        """Write what the person would do; who is not free seals it so that nobody can open it."""
+        flags, kind = HERE, self.steps[index].kind
         if name == chosen:
             flags |= YOURS
-        if self.steps[index].kind is Kind.ANSWER and (chosen is None or self._nearer(name, chosen)):
+        if kind is Kind.SHOW or (kind is Kind.ANSWER and self._prefers(name, chosen)):
             flags |= WOULD
-        return write_word(index, flags, half=self._half(name), cell=cell)
+        return self._box(index, name, bytes((flags,)), readable=free)
+
+    def _box(self, index: int, name: bytes, content: bytes, *, readable: bool) -> bytes:
+        key = (self._key(name) if readable else None) or self._exchange.no_key(name)
+        return self._exchange.box(key, index, name, content)
 
     # -- reading
 
     def receive(self, sender: bytes, body: bytes) -> bool:
-        """Take in a candidate's letter; drop and count one that does not belong here (S15.24)."""
+        """Take in a candidate's letter; drop and count one that does not belong here (S15.25)."""
         reason = self._wrong(sender, body) or self._stale(sender, body)
         if reason:
             return self._drop(reason)
-        if self.steps[body[1]].kind is Kind.WORDS:
-            self.progress.words[sender.hex()] = body[2:]
-        else:
-            self.progress.heard[sender.hex()] = read_word(body)
+        index, content, who = body[1], body[HEAD_SIZE:], sender.hex()
+        match self.steps[index].kind:
+            case Kind.TABLE:
+                points = self._points(sender)
+                if points is not None:
+                    self.progress.values[who] = self._exchange.read(sender, points, content)
+            case Kind.SHARE:
+                self.progress.shares[who] = content
+            case _:
+                return self._open(sender, index, content)
+        return True
+
+    def _open(self, sender: bytes, index: int, box: bytes) -> bool:
+        """Open a box, and note what it says; one that does not open says "not free"."""
+        key, value, last = self._key(sender), self._value(sender), self._word(sender)
+        ring, content = 0, b""
+        if key is not None and value is not None:
+            ring, content = self._exchange.open(key, value, index, sender, box)
+        shown = last.ring if last is not None else 0
+        if ring and shown and ring != shown:
+            return self._drop("changed")
+        if self.steps[index].kind is Kind.WORDS:
+            length = int.from_bytes(content[:_LENGTH], "big")
+            self.progress.words[sender.hex()] = content[_LENGTH : _LENGTH + length]
+        if self.steps[index].kind is not Kind.WORDS or not self._pairs:
+            flags = content[0] if ring and self.steps[index].kind is not Kind.WORDS else 0
+            self.progress.heard[sender.hex()] = Word(index, flags, ring or shown)
         return True
 
     def _wrong(self, sender: bytes, body: bytes) -> str:
         """Say why these bytes are no letter of a candidate, at any time; empty if they are one."""
         if sender not in self._turn_of:
             return "sender"
-        if len(body) < 2 or body[0] != MARK:
+        if len(body) < HEAD_SIZE or body[0] != MARK:
             return "size"
         step = self._step(body)
         if step is None or step.kind in NOTICES or not self.speaks(body[1], asks=not self.asks):
             return "step"
-        if step.kind is Kind.WORDS:
-            return ""
-        if step.turn != self._turn_of[sender]:
+        if step.kind in TALK and step.turn != self._turn_of[sender]:
             return "step"
-        return "" if len(body) == word_size(len(self.progress.cell)) else "size"
+        content = body[HEAD_SIZE:]
+        if len(content) != self._sizes[body[1]]:
+            return "size"
+        return "point" if step.kind is Kind.SHARE and not is_share(content) else ""
 
     def _stale(self, sender: bytes, body: bytes) -> str:
         """Say why a candidate's letter does not count after earlier ones; empty if it does."""
-        index, last = body[1], self._word(sender)
-        step = self.steps[index]
-        if step.kind is Kind.WORDS:
-            return "repeated" if sender.hex() in self.progress.words else ""
-        if self.progress.step > self._notices_of[step.turn][0]:
+        index, who, progress = body[1], sender.hex(), self.progress
+        step, last = self.steps[index], self._word(sender)
+        if step.kind not in TALK:
+            once = progress.values, progress.shares, progress.words
+            if who in once[_ONCE.index(step.kind)]:
+                return "repeated"
+            # The share is written already, or there is no point to read the table with.
+            late = progress.step > index + 1 or who not in progress.points
+            return "late" if step.kind is Kind.TABLE and late else ""
+        if progress.step > self._notices_of[step.turn][0]:
             return "late"
-        if last is None:
-            return ""
-        if index <= last.step:
+        if last is not None and index <= last.step:
             return "repeated" if index == last.step else "late"
-        word = read_word(body)
-        moved = (last.half, last.cell) != (word.half, word.cell)
-        return "changed" if moved and last.flags & word.flags & HERE else ""
+        return ""
 
     def notice(self, sender: bytes, body: bytes) -> bool:
         """Take in a public notice, in the order of the board; the first of each step counts."""
-        step = self._step(body)
-        reason = ""
+        step, reason = self._step(body), ""
         if sender != self.address and sender not in self._turn_of:
             reason = "sender"
         elif step is None or step.kind not in NOTICES:
             reason = "step"
-        elif len(body) != 2 + (TAG_SIZE if step.kind is Kind.TAG else 0):
+        elif len(body) != HEAD_SIZE + _NOTICE_SIZES[step.kind]:
             reason = "size"
+        elif step.kind is Kind.POINTS:
+            return self._receive_points(sender, body)
         elif (sender, body[1]) in self._order:
             reason = "repeated"
         if reason:
             return self._drop(reason)
         self._order[sender, body[1]] = len(self.progress.notices)
-        self.progress.notices.append(Notice(sender, body[1], body[2:]))
+        self.progress.notices.append(Notice(sender, body[1], body[HEAD_SIZE:]))
+        return True
+
+    def _receive_points(self, sender: bytes, body: bytes) -> bool:
+        """Take in what a candidate publishes, before the person has written the tables."""
+        if sender == self.address:
+            return True
+        if sender.hex() in self.progress.points:
+            return self._drop("repeated")
+        if self.progress.step > body[1] + 1:
+            return self._drop("late")
+        if read_points(body[HEAD_SIZE:]) is None:
+            return self._drop("point")
+        self.progress.points[sender.hex()] = body[HEAD_SIZE:]
         return True
 
     def _step(self, body: bytes) -> Step | None:
         """Find the step that a body is for."""
-        is_step = len(body) >= 2 and body[0] == MARK and body[1] < len(self.steps)
+        is_step = len(body) >= HEAD_SIZE and body[0] == MARK and body[1] < len(self.steps)
         return self.steps[body[1]] if is_step else None
 
     def _drop(self, reason: str) -> bool:
@@ -349,8 +431,23 @@ class Settling:
 
     @property
     def partners(self) -> tuple[bytes, ...]:
-        """The partner, once it is certain; empty before."""
+        """The partner, once it is certain; without asks, all candidates in a ring so far."""
+        if not self._pairs:
+            return tuple(name for name in self._turn_of if self._ring(name))
         return () if self.partner is None else (self.partner,)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the words of every candidate who is not gone have arrived (S15.29).
+
+        People with and without a partner wait for the same.
+        """
+        return all(
+            name.hex() in self.progress.words
+            for name in self._turn_of
+            if name.hex() in self.progress.shares
+            and self._missed(name, len(self.steps)) < _SILENCES
+        )
 
     @property
     def partner(self) -> bytes | None:
@@ -359,7 +456,7 @@ class Settling:
         return next((partner for partner in verdicts if partner is not None), None)
 
     def verdict(self, turn: int) -> bytes | None:
-        """Return the partner that a pass gave the person, by the board alone (S15.16).
+        """Return the partner that a pass gave the person, by the board alone (S15.17).
 
         Two people are paired if the tag of each names the other and both tags are on the board
         before the first `close` of either. All readers of the same log find the same.
@@ -371,7 +468,7 @@ class Settling:
         tags = [self._order.get((name, tagged)) for name in (self.address, chosen)]
         closes = [self._order.get((name, closed)) for name in (self.address, chosen)]
         first = min(place for place in closes if place is not None)
-        key = self._pair_key(chosen)
+        key = self._key(chosen)
         for place, name in zip(tags, (self.address, chosen), strict=True):
             if place is None or place > first or key is None:
                 return None
@@ -385,14 +482,14 @@ class Settling:
         choosers = [name for name in free if self._has_flag(name, YOURS)]
         if not self.asks:
             return self._nearest(choosers)
-        return self._nearest(choosers or [name for name in free if self._open(name)])
+        return self._nearest(choosers or [name for name in free if self._has_flag(name, WOULD)])
 
     def _tag(self, turn: int) -> bytes:
         """Fix the choice of this pass, and return the tag that only the chosen one can read."""
         chosen = self._choice(turn) if self.partner is None else None
         if self.asks and chosen is not None and not self._has_flag(chosen, YOURS):
             chosen = None
-        key = self._pair_key(chosen) if chosen is not None else None
+        key = self._key(chosen) if chosen is not None else None
         self.progress.chosen.append(chosen if chosen is not None and key is not None else b"")
         if key is None:
             return prf(self._secret, b"nobody", bytes((turn,)))[:TAG_SIZE]
@@ -405,15 +502,10 @@ class Settling:
         word = self._word(name)
         return word is not None and bool(word.flags & flag)
 
-    def _open(self, name: bytes) -> bool:
-        """Return whether a candidate would take the person, or has not answered yet."""
-        word = self._word(name)
-        if word is None:
-            return False
-        return self.steps[word.step].kind is Kind.PLACES or bool(word.flags & WOULD)
-
     def _free(self, name: bytes) -> bool:
-        return self._has_flag(name, HERE) and self._missed(name, self.progress.step) < _SILENCES
+        """Return whether a candidate is in a ring, free, and not gone."""
+        is_here = self._ring(name) and self._has_flag(name, HERE)
+        return bool(is_here) and self._missed(name, self.progress.step) < _SILENCES
 
     def _missed(self, name: bytes, until: int) -> int:
         """Count the letters before a step that a candidate has not sent since the newest one."""
@@ -429,28 +521,34 @@ class Settling:
     def _nearest(self, names: Sequence[bytes]) -> bytes | None:
         return min(names, key=self._distance, default=None)
 
-    def _nearer(self, name: bytes, other: bytes) -> bool:
-        return self._word(name) is not None and self._distance(name) < self._distance(other)
+    def _prefers(self, name: bytes, held: bytes | None) -> bool:
+        if held is None:
+            return True
+        return self._ring(name) > 0 and self._distance(name) < self._distance(held)
 
     def _distance(self, name: bytes) -> tuple[int, bytes]:
-        """Return the squared distance in cells; the pair key orders equal ones (S15.11)."""
-        word, key = self._word(name), self._pair_key(name)
-        if word is None or key is None:
-            raise Misuse("this candidate has written no letter yet")
-        apart = sum((a - b) ** 2 for a, b in zip(self.progress.cell, word.cell, strict=True))
-        return apart, key
+        """Return the ring; the pair's key orders equal ones (S15.12)."""
+        ring, key = self._ring(name), self._key(name)
+        if not ring or key is None:
+            raise Misuse("this candidate is in no ring")
+        return ring, key
 
-    def _half(self, name: bytes) -> bytes:
-        return prf(self._secret, b"half", name)[:HALF]
-
-    def _pair_key(self, name: bytes) -> bytes | None:
+    def _ring(self, name: bytes) -> int:
         word = self._word(name)
-        if word is None:
+        return 0 if word is None else word.ring
+
+    def _points(self, name: bytes) -> Points | None:
+        return read_points(self.progress.points.get(name.hex(), b""))
+
+    def _value(self, name: bytes) -> bytes | None:
+        return self.progress.values.get(name.hex())
+
+    def _key(self, name: bytes) -> bytes | None:
+        """Return the key with a candidate, who has it too if the passwords agree."""
+        value, share = self._value(name), self.progress.shares.get(name.hex())
+        if value is None or share is None:
             return None
-        if (name, word.half) not in self._keys:
-            halves = sorted(((self.address, self._half(name)), (name, word.half)))
-            self._keys[name, word.half] = prf(b"".join(half for _, half in halves), b"pair")
-        return self._keys[name, word.half]
+        return self._exchange.key(name, value, share)
 
     @cached_property
     def _order(self) -> dict[tuple[bytes, int], int]:

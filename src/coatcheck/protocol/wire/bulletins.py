@@ -220,8 +220,59 @@ class Checkpoint(Signed):
         return cls(*_CHECKPOINT.unpack(raw), signature=raw[_CHECKPOINT.size :])
 
 
+PERIOD: Final = 86_400
+"""Seconds for which a gateway has one list of keys: a day of UTC (S17.3)."""
+_KEY_LIST: Final = Layout("key list", ">Bxxx32sQ64s")
+_GATEWAY: Final = b"coatcheck/v1/gateway\0"
+KEY_LIST_LIMIT: Final = 1 << 10
+"""The most bytes of a key list as the board logs it."""
+
+
+@dataclass(frozen=True)
+class KeyList:
+    """The key list of a gateway for one period, as the board logs it.
+
+    Attributes:
+        verifying: the key of the role that signed it.
+        until: the end of the period.
+    """
+
+    verifying: bytes
+    until: int
+    signature: bytes
+    keys: bytes
+
+    @staticmethod
+    def signed_part(keys: bytes, until: int) -> bytes:
+        """Return the bytes that a role signs: its gateway's keys and the end of their period."""
+        return _GATEWAY + until.to_bytes(8, "big") + keys
+
+    @property
+    def period(self) -> bytes:
+        """The role and the period, of which there is one list."""
+        return self.verifying + self.until.to_bytes(8, "big")
+
+    def encode(self) -> bytes:
+        """Write the record."""
+        return _KEY_LIST.pack(self.verifying, self.until, self.signature) + self.keys
+
+    @classmethod
+    def decode(cls, raw: bytes) -> "KeyList":
+        """Read a record; its signature is not checked yet."""
+        if not _KEY_LIST.size < len(raw) <= KEY_LIST_LIMIT:
+            raise Malformed(
+                f"a key list has {_KEY_LIST.size + 1} to {KEY_LIST_LIMIT} bytes, this one has"
+                f" {len(raw)}"
+            )
+        verifying, until, signature = _KEY_LIST.unpack(raw)
+        if until % PERIOD:
+            raise Malformed("a key list is for a day of UTC")
+        return cls(verifying, until, signature, raw[_KEY_LIST.size :])
+
+
 ROUND_LEAF: Final = b"\1"
 LETTER_LEAF: Final = b"\2"
 TERMS_LEAF: Final = b"\3"
+KEYS_LEAF: Final = b"\4"
 
 assert HASH_SIZE == DIGEST_SIZE  # noqa: S101 - a layout, not an input

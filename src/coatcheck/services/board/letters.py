@@ -60,7 +60,7 @@ def _checked(piece: bytes, round_: Round) -> bytes:
     return raw
 
 
-Kind = Literal["terms", "bulletin", "letter"]
+Kind = Literal["terms", "bulletin", "letter", "keys"]
 _NEXT: Final = Header("coatcheck-next", "The place from which the next page begins.", "^[0-9]+$")
 R = TypeVar("R")
 

@@ -22,15 +22,30 @@ from coatcheck.protocol.agreement import (
 from coatcheck.protocol.board import Board, LetterLimitReached, NotShown, PageSource
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.log.merkle import KeyValueStore, TileCache
+from coatcheck.protocol.oblivious_http import SLACK
 from coatcheck.protocol.terms import Round, read_terms
-from coatcheck.protocol.wire.bulletins import Heading, heading_size
+from coatcheck.protocol.wire.bulletins import (
+    KEY_LIST_LIMIT,
+    PERIOD,
+    Heading,
+    KeyList,
+    heading_size,
+)
 from coatcheck.services import clock
 from coatcheck.services.batch_transfer import delivery, spool_delivery
 from coatcheck.services.board.letters import LETTER_ROUTES, NO_LETTER, Kind
 from coatcheck.services.board.log import PROOFS, WATCHED, CosignedCheckpoint, log_path
 from coatcheck.services.board.store import BoardStore
 from coatcheck.services.database_writer import GroupCommit
-from coatcheck.services.documents import Address, BoardRoundStatus, Entry, Group, Number, Seen
+from coatcheck.services.documents import (
+    Address,
+    BoardRoundStatus,
+    Entry,
+    Group,
+    Number,
+    Posted,
+    Seen,
+)
 from coatcheck.services.settings import BoardSettings
 from coatcheck.services.web.app import Service
 from coatcheck.services.web.client import HttpClient
@@ -54,8 +69,11 @@ _LISTED: Final = 100
 """Number of rounds in a list."""
 _HELD: Final = 1 << 20
 """Bytes of a bulletin up to which it is held in memory while it arrives."""
-Item = tuple[Round, Kind, bytes]
-"""A round, and what to append for it: its terms, the heading of a staged outcome, or a letter."""
+Item = tuple[Round | None, Kind, bytes]
+"""A round, and what to append for it: its terms, the heading of a staged outcome, or a letter.
+
+Without a round it is the key list of a gateway.
+"""
 Placed = tuple[int, bool]
 """A place in the log, and whether it is new."""
 R = TypeVar("R")
@@ -232,9 +250,20 @@ class BoardService(Service[BoardSettings, BoardStore]):
         if size > self.seen.size:
             raise Problem("not-found", f"the log has only {self.seen.size} places")
 
+    async def log_keys(self, wire: Wire) -> Posted:
+        """Log the key list of a role's gateway, of which there is one per day; return its place."""
+        scope, receive, _ = wire
+        raw = await read_body(scope, receive, limit=KEY_LIST_LIMIT)
+        keys = KeyList.decode(raw)
+        if not (keys.verifying in self.trusted or self.keyring.has(keys.verifying.hex())):
+            raise Problem("forbidden", "this board knows no role with this key")
+        if not keys.until - PERIOD - SLACK <= self.clock.now() < keys.until + SLACK:
+            raise Problem("closed", "this key list is not for today")
+        return Posted(await self.show(None, "keys", raw))
+
     # -- appending, and background steps
 
-    async def show(self, round_: Round, kind: Kind, raw: bytes = b"") -> int:
+    async def show(self, round_: Round | None, kind: Kind, raw: bytes = b"") -> int:
         """Append something to the log, and return its place there."""
         self.leadership.check()
         result = await self.commits.add((round_, kind, raw))
@@ -336,13 +365,21 @@ class BoardService(Service[BoardSettings, BoardStore]):
         Route("GET", f"{ROUND}/entries/{{group}}/{{address}}", entry, relayed=True),
         *LETTER_ROUTES,
         Route("GET", f"{ROUND}/place", place, relayed=True),
+        Route(
+            *("POST", "/gateways", log_keys),
+            status=201,
+            problems=(403, 409, 429, 507),
+            relayed=True,
+        ),
         *PROOFS,
         *WATCHED,
         *GATEWAY,
     )
 
 
-def _put(log: Board, round_: Round, kind: Kind, raw: bytes) -> int:
+def _put(log: Board, round_: Round | None, kind: Kind, raw: bytes) -> int:
+    if round_ is None:
+        return log.log_keys(raw)
     if kind == "terms":
         return log.log_terms(round_)
     if kind == "letter":

@@ -32,15 +32,24 @@ from coatcheck.protocol.log.verification import (
     verify_heading,
 )
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.wire.bulletins import LETTER_LEAF, Checkpoint, Heading
+from coatcheck.protocol.wire.bulletins import (
+    KEYS_LEAF,
+    LETTER_LEAF,
+    Checkpoint,
+    Heading,
+    KeyList,
+)
 from coatcheck.protocol.wire.encoding import read_document
-from coatcheck.services.documents import Entry, Logged
+from coatcheck.services.documents import Entry, Logged, Posted
 from coatcheck.services.person.relay_client import RelayedClient, wait_random, window_of
 from coatcheck.services.person.store import folder_lock
 from coatcheck.services.web.client import BULK, Absent, HttpClient, patiently
 
 Peers = HttpClient | RelayedClient
 _NO_WITNESSES: Final = Trust()
+_BYTES: Final = {"content-type": "application/octet-stream"}
+_PATIENCE: Final = 60.0
+"""Seconds to wait for witnesses to cosign what was logged just now."""
 _NOT_COSIGNED: Final = "the witnesses have not cosigned this yet; try again later"
 _WRONG_DOCUMENT: Final = (
     "the board's answer is not a document of its OpenAPI page; ask its operator"
@@ -204,6 +213,17 @@ class BoardView:
                 " read your letters later to check"
             ) from None
 
+    async def check_keys(self, keys: KeyList) -> None:
+        """Check that the log has the key list of a gateway; have the board log it first if not."""
+        raw = await self._peers.send(f"{self.url}/gateways", keys.encode(), headers=_BYTES)
+        place = read_document(raw, Posted, _WRONG_DOCUMENT).place
+        await patiently(lambda: self._check_place(KEYS_LEAF + keys.encode(), place), _PATIENCE)
+
+    async def _check_place(self, leaf: bytes, place: int) -> None:
+        point = await self.follow()
+        path = await self._inclusion_path(place, point)
+        check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
+
     async def _check_letters(self, placed: Sequence[tuple[int, bytes]]) -> None:
         point = await self.follow()
         for place, posting in placed:
@@ -329,7 +349,8 @@ async def _entries(
     shown: dict[bytes, tuple[VerifiedHeading, VerifiedEntry] | None] = {}
 
     async def fetch(address: bytes) -> None:
-        await wait_random(view.window if len(addresses) > 1 else 0)
+        if len(addresses) > 1:
+            await wait_random(view.window)
         try:
             shown[address] = await view.entry(group, address)
         except Absent:

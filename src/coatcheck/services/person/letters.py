@@ -11,6 +11,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Final, Protocol
 
@@ -18,14 +19,14 @@ from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import TrustedTerms
 from coatcheck.protocol.settling import candidates
 from coatcheck.protocol.settling.candidates import Candidates
-from coatcheck.protocol.settling.rules import NOTICES, Kind
+from coatcheck.protocol.settling.rules import NOTICES, Kind, words_room
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.wire.bulletins import RECIPIENT, Heading
 from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.protocol.wire.messages import Answer
 from coatcheck.services.documents import MORE, NUMBERS, BoardRoundStatus
 from coatcheck.services.person.board_view import Peers
-from coatcheck.services.person.relay_client import STEP, RelayedClient, wait_random
+from coatcheck.services.person.relay_client import RelayedClient, wait_random
 from coatcheck.services.web.client import BULK
 
 _NUMBER: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
@@ -143,7 +144,10 @@ _REQUESTS_PER_PAUSE: Final = 20
 
 
 class Correspondent(Protocol):
-    """The part of a `Session` that settling uses."""
+    """The part of a `Session` that settling uses for one address.
+
+    The sending methods are those of the person; ticket and letters are those of the address.
+    """
 
     @property
     def ticket(self) -> Ticket:
@@ -161,11 +165,8 @@ class Correspondent(Protocol):
     def window(self) -> int:
         """The seconds within which the times of requests are drawn; 0 without a relay."""
 
-    async def outcome(self, *, patience: float) -> tuple[Answer, Heading]:
-        """Return the answer and the bulletin's signed heading."""
-
     def keep(self, ticket: Ticket) -> None:
-        """Store the ticket."""
+        """Store the letters of the ticket."""
 
     async def post(self, stamped: Sequence[bytes], *, patience: float = 60.0) -> int:
         """Post letters; return the place of the first one."""
@@ -177,10 +178,25 @@ class Correspondent(Protocol):
         """Return how long to wait before the next request."""
 
 
+class Settler(Correspondent, Protocol):
+    """The part of a `Session` that settling uses: it corresponds for the report's address."""
+
+    @property
+    def decoy_answers(self) -> Sequence[Answer | None]:
+        """The answers to the decoys, once the answer is there; None for one not on the board."""
+
+    async def outcome(self, *, patience: float) -> tuple[Answer, Heading]:
+        """Return the answer and the bulletin's signed heading."""
+
+    def for_decoys(self) -> Sequence[Correspondent]:
+        """Return who corresponds for each decoy's address."""
+
+
 async def settle(
-    session: Correspondent,
-    place: Sequence[float],
+    session: Settler,
+    place: Sequence[float] | None,
     *,
+    axes: int = 0,
     words: str = "",
     patience: float = 600.0,
     look: float = 1.0,
@@ -188,37 +204,83 @@ async def settle(
     """Settle with the candidates of the answer, or continue after a crash.
 
     Each step is stored in the ticket before it is posted, so that a crash sends the same letters
-    again. Each step waits for candidates no longer than the terms say.
+    again. Each step waits for candidates no longer than the terms say. The person's decoys settle
+    meanwhile, as addresses of nobody: otherwise their silence would tell which report is the own.
 
     Args:
         session: a person's session in a round; its answer may not be there yet.
-        place: where the person is; candidates get the cell, and only the partner more.
-        words: what the partner gets at the end, for example the exact place.
+        place: where the person is; candidates get only the ring in which they are of each other.
+            Without one the person settles with nobody, and writes the same letters, without words.
+        axes: the number of numbers of a place, if there is none.
+        words: what partners get at the end, for example a place to meet; nothing unless stated.
         patience: seconds to wait for the bulletin, and for a board that does not answer.
         look: seconds between two requests for letters; they come at least twenty times per pause.
     """
     answer, heading = await session.outcome(patience=patience)
     round_, text = session.round, words.encode()
-    pause = candidates.settle_terms(round_).pause
-    if len(text) + 2 > round_.terms.letter_size:
-        most = round_.terms.letter_size - 2
+    terms = candidates.settle_terms(round_)
+    if len(text) > (most := words_room(round_.terms.letter_size)):
         raise Misuse(f"`words` may have at most {most} bytes in this round, got {len(text)}")
-    ticket = candidates.begin(session.ticket, place, round_=round_, now=time.time())
+    if place is None and text:
+        raise Misuse(
+            "nobody gets `words` from an address of nobody: give a place, or leave them out"
+        )
+    decoys = list(zip(session.for_decoys(), session.decoy_answers, strict=True))
+    # At random times, or the order of the log would show which addresses are one person's (S15.32).
+    settle_one = partial(
+        _settle,
+        sizes=heading.sizes,
+        axes=axes if place is None else len(place),
+        spread=terms.posting_seconds if session.window or decoys else 0.0,
+        patience=patience,
+        look=look,
+    )
+    try:
+        async with asyncio.TaskGroup() as group:
+            own = group.create_task(settle_one(session, answer, place, text))
+            for decoy, shown in decoys:
+                if shown is not None:  # an address that is not on the board gets no letters
+                    group.create_task(settle_one(decoy, shown, None, b""))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return own.result()
+
+
+async def _settle(
+    session: Correspondent,
+    answer: Answer,
+    place: Sequence[float] | None,
+    text: bytes,
+    *,
+    sizes: Sequence[int],
+    axes: int,
+    spread: float,
+    patience: float,
+    look: float,
+) -> Candidates:
+    """Settle for one address; without a place nobody is there.
+
+    Letters are posted at random times within `spread` seconds.
+    """
+    round_ = session.round
+    pause = candidates.settle_terms(round_).pause
+    ticket = candidates.begin(session.ticket, place, round_=round_, now=time.time(), axes=axes)
     await asyncio.to_thread(session.keep, ticket)
-    side = Candidates(ticket, answer, round_=round_, sizes=heading.sizes)
+    side = Candidates(ticket, answer, round_=round_, sizes=sizes)
     progress, look = side.machine.progress, min(look, pause / _REQUESTS_PER_PAUSE)
-    # Letters of the last step, if a crash came before they were posted.
-    await _post(session, side, patience)
+    if progress.outbox:  # letters of the last step, if a crash came before they were posted
+        await wait_random(spread)
+        await _post(session, side, patience)
     while not side.machine.done:
         await _wait(session, side, pause=pause, look=look, patience=patience)
         if progress.placed and side.machine.steps[progress.step].kind is Kind.WORDS:
             await session.check_posted(progress.placed, patience=patience)
         if side.speak(text):
             await asyncio.to_thread(session.keep, side.ticket)  # a slow disk must not block others
-            await wait_random(STEP * pause if session.window else 0)
+            await wait_random(spread)
             await _post(session, side, patience)
     end = progress.begun + (len(side.machine.steps) + 1) * pause
-    while len(side.words) < len(side.partners) and time.time() < end:
+    while not side.machine.complete and time.time() < end:
         await asyncio.sleep(min(session.pause(look), pause))
         await _hear(session, side)
     await asyncio.to_thread(session.keep, side.ticket)
@@ -231,7 +293,7 @@ async def _wait(
     """Wait until the next step may begin; fail if the board does not answer for `patience` seconds.
 
     Fail also if the board took the person's own notice but does not show it: no candidate may
-    continue before it does (S15.20).
+    continue before it does (S15.21).
     """
     progress, now = side.machine.progress, time.time()
     end, offline_deadline = progress.begun + progress.step * pause, now + patience
@@ -277,5 +339,5 @@ async def _post(session: Correspondent, side: Candidates, patience: float) -> No
             with suppress(Refused):
                 await session.post([letter], patience=patience)
         return
-    if is_notice:
+    if is_notice and progress.step > 1:  # of the points, S15.22 needs no proof
         progress.keep_place(place, progress.outbox[0])

@@ -10,7 +10,8 @@ both record times could otherwise join requests that follow one another. SPEC se
 import asyncio
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,7 @@ from coatcheck.protocol.oblivious_http import (
     seal_request,
 )
 from coatcheck.protocol.terms import Round
+from coatcheck.protocol.wire.bulletins import KeyList
 from coatcheck.services.person.store import folder_lock
 from coatcheck.services.web.client import (
     DOCUMENT,
@@ -56,6 +58,10 @@ _LEVELS: Final = 3
 """The number of sizes to which messages are padded by `pad_for`; longer ones have their own."""
 PIECE: Final = SIZES[3] - _HEADERS
 """Bytes of a piece of a bulletin: with its headers it fills one of the sizes."""
+
+
+CheckLogged = Callable[[KeyList, "RelayedClient"], Awaitable[None]]
+"""A function that raises unless the board's log has a key list; it asks with the client given."""
 
 
 class SeenKeys:
@@ -147,12 +153,24 @@ class RelayedClient:
         self._http: Exchanges = http or HttpClient(ca=ca)
         self._seen = SeenKeys(seen)
         self._current: dict[Origin, tuple[SignedKeys, GatewayConfig]] = {}
+        self._check_logged: CheckLogged | None = None
+        self._signers: dict[Origin, bytes] = {}
+        self._logged: set[tuple[Origin, SignedKeys]] = set()
+        self._logging: defaultdict[Origin, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._least = SIZES[0]
         self.sent_requests = 0
 
     def add_shufflers(self, shufflers: Iterable[str]) -> None:
         """Add the addresses of the shufflers, from the terms."""
         self._shufflers |= {origin_of(url) for url in shufflers}
+
+    def check_lists(self, check: CheckLogged, *, signers: Mapping[str, str]) -> None:
+        """From now on, use a key list only after `check` has found it in the board's log (S17.33).
+
+        `signers` are the roles' addresses and verifying keys, from the terms.
+        """
+        self._check_logged = check
+        self._signers = {origin_of(url): bytes.fromhex(key) for url, key in signers.items()}
 
     def pad_for(self, size: int) -> None:
         """Pad every message from now on to the size that a content of `size` bytes needs."""
@@ -236,10 +254,46 @@ class RelayedClient:
         current = self._current.get(origin)
         if current is None or current[0].until <= time.time():
             current = await self._fetch_keys(origin)
+        await self._find_in_log(origin, current[0])
         sealed = seal_request(text, current[1])
         self.sent_requests += 1
         answer = await self._at_relay("POST", origin, sealed.raw, {"content-type": REQUEST_MEDIA})
         return answer, sealed
+
+    async def find_lists(self) -> None:
+        """Check that the log has the lists of all roles of the terms, before they are needed.
+
+        So no request to the board goes with a request to a shuffler later.
+        """
+        for origin in self._signers:
+            signed, _ = self._current.get(origin) or await self._fetch_keys(origin)
+            await self._find_in_log(origin, signed)
+
+    async def _find_in_log(self, origin: Origin, signed: SignedKeys) -> None:
+        """Check that the log has a list, once; the requests for that carry nothing of a person."""
+        check, signer = self._check_logged, self._signers.get(origin)
+        if check is None or signer is None:
+            return
+        async with self._logging[origin]:
+            if (origin, signed) in self._logged:
+                return
+            await check(self._listing(origin, signed, signer), self._unchecked())
+            self._logged.add((origin, signed))
+
+    def _unchecked(self) -> "RelayedClient":
+        """Return a client for the check itself, with the same lists and the same padding."""
+        peers = RelayedClient(self.relay, first=self.relay, trusted=self._trusted, http=self._http)
+        peers._shufflers, peers._least = self._shufflers, self._least
+        peers._seen, peers._current = self._seen, self._current
+        return peers
+
+    def _listing(self, origin: Origin, signed: SignedKeys, signer: bytes) -> KeyList:
+        """Return the list under the key of the terms, or else under another key of the role."""
+        for verifying in (signer, *sorted(self._trusted_keys(origin))):
+            listing = signed.listing(verifying)
+            if listing is not None:
+                return listing
+        raise Refused(f"no key that you trust signed the key list of {origin.host}")
 
     async def _has_next_period(self, origin: Origin) -> bool:
         """Return whether the relay has the key list of a later period than the current one."""
@@ -263,10 +317,7 @@ class RelayedClient:
 
     def _check(self, signed: SignedKeys, origin: Origin) -> None:
         """Reject keys that no trusted key of the role signed, or not for this time (S17.20)."""
-        trusted = frozenset[bytes]().union(
-            *(self._trusted.shufflers if origin in self._shufflers else [self._trusted.board])
-        )
-        if not any(signed.is_signed_by(key) for key in trusted | self._trusted.anywhere):
+        if not any(signed.is_signed_by(key) for key in self._trusted_keys(origin)):
             raise Refused(
                 f"the relay's keys for {origin.host} are not signed by a key that you trust for"
                 " that role; nothing was sent"
@@ -276,6 +327,11 @@ class RelayedClient:
                 f"the relay's keys for {origin.host} are not for today; check your clock, or try"
                 " later"
             )
+
+    def _trusted_keys(self, origin: Origin) -> frozenset[bytes]:
+        """Return the keys that a person trusts for the role at an address."""
+        of_role = self._trusted.shufflers if origin in self._shufflers else [self._trusted.board]
+        return frozenset[bytes]().union(*of_role) | self._trusted.anywhere
 
     async def _at_relay(
         self, method: str, origin: Origin, body: bytes, headers: dict[str, str]
@@ -292,9 +348,6 @@ def _is_about_keys(answer: HttpAnswer) -> bool:
 
 
 # -- random request times
-
-STEP: Final = 0.25
-"""The share of a pause of settling within which the letters of a step are posted (S17.26)."""
 
 
 def window_of(round_: Round, peers: HttpClient | RelayedClient) -> int:

@@ -34,7 +34,7 @@ from coatcheck.protocol.log.verification import VerifiedBulletin
 from coatcheck.protocol.outcomes import check_not_overdue, pending_text
 from coatcheck.protocol.terms import PrivacyPass, Round, Tokens
 from coatcheck.protocol.ticket import Ticket, keep_receipt, keep_registered
-from coatcheck.protocol.wire.bulletins import Heading, posting_size
+from coatcheck.protocol.wire.bulletins import Heading, KeyList, posting_size
 from coatcheck.protocol.wire.encoding import document, read_document
 from coatcheck.protocol.wire.messages import Answer
 from coatcheck.services.documents import Offer, Posted
@@ -136,7 +136,7 @@ class Session:
                 " take part"
             )
         self._offer = offer
-        self._pad_messages()
+        self._use_terms()
         return offer
 
     async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
@@ -148,6 +148,8 @@ class Session:
         )
         _check_address(invitation.round, self.url)
         await patiently(self._view().check_logged, patience)
+        if isinstance(self._peers, RelayedClient):
+            await patiently(self._peers.find_lists, patience)
         return invitation
 
     async def join(
@@ -208,8 +210,7 @@ class Session:
         since, the ticket has no receipt: `collect` shows whether it counted. `token` has one token
         per shuffler, separated by commas, if they ask for tokens.
         """
-        if isinstance(self._peers, RelayedClient):
-            self._peers.add_shufflers(party.url for party in round_.terms.shufflers)
+        await self._load_terms()
         ticket, window = self.ticket, window_of(round_, self._peers)
         if ticket.receipt:
             return ticket
@@ -360,7 +361,8 @@ class Session:
         sources = [(self.letter_source, own), *zip(self._decoy_sources, decoys, strict=True)]
 
         async def update(source: LetterSource, address: bytes) -> None:
-            await wait_random(self.window if len(sources) > 1 else 0)
+            if decoys:  # a single request has waited above
+                await wait_random(self.window)
             await source.update([address])
 
         await asyncio.gather(*(update(*pair) for pair in system().shuffled(sources)))
@@ -377,17 +379,19 @@ class Session:
 
         Several sessions may share one.
         """
-        return self._own_letters() or self.all_letters()
+        return self._own_letters()
 
     @cached_property
     def _decoy_sources(self) -> Sequence[LetterSource]:
-        """A source of letters for each decoy; without a relay they share that of the report."""
-        return [self._own_letters() or self.letter_source for _ in self.ticket.decoys]
+        """A source of letters for each decoy; they share one that has all letters of the round."""
+        shared = self.letter_source
+        alone = self._own_letters if isinstance(shared, OwnLetters) else lambda: shared
+        return [alone() for _ in self.ticket.decoys]
 
-    def _own_letters(self) -> OwnLetters | None:
-        """Return a source of the letters to given addresses; None without a relay."""
+    def _own_letters(self) -> LetterSource:
+        """Return a source of the letters to given addresses; without a relay it fetches all."""
         if not isinstance(self._peers, RelayedClient):
-            return None
+            return self.all_letters()
         size = posting_size(self.round)
         return OwnLetters(self._round_at_board, size=size, peers=self._peers)
 
@@ -395,6 +399,11 @@ class Session:
         """Return a source of all letters of the round."""
         size, url = posting_size(self.round), f"{self._round_at_board}/letters"
         return RoundLetters(url, size=size, peers=self._peers)
+
+    def for_decoys(self) -> Sequence["DecoyLetters"]:
+        """Return who writes the letters of each decoy's address."""
+        sources = enumerate(self._decoy_sources)
+        return [DecoyLetters(self, number, source) for number, source in sources]
 
     # -- the terms, and where and when requests go
 
@@ -424,13 +433,17 @@ class Session:
         self._offer = self._offer or stored_offer(self.path)
         if self._offer is None:
             await self.offer(patience=30.0)
-        self._pad_messages()
+        self._use_terms()
 
-    def _pad_messages(self) -> None:
-        """Give all messages through a relay the size that the terms need (S17.30)."""
+    def _use_terms(self) -> None:
+        """Tell a relayed client what it needs of the terms: sizes, and who signs key lists."""
         if isinstance(self._peers, RelayedClient):
             offer, upload = msgspec.json.encode(self._fetched_offer), max(self.round.upload_sizes)
             self._peers.pad_for(max(len(offer), upload))
+            terms = self.round.terms
+            self._peers.add_shufflers(party.url for party in terms.shufflers)
+            roles = {party.url: party.verifying for party in (*terms.shufflers, terms.board)}
+            self._peers.check_lists(self._check_list, signers=roles)
 
     @property
     def window(self) -> int:
@@ -446,11 +459,46 @@ class Session:
     def _round_at_board(self) -> str:
         return f"{self.round.terms.board.url}/rounds/{self.round.digest.hex()}"
 
-    def _view(self) -> BoardView:
+    async def _check_list(self, keys: KeyList, peers: RelayedClient) -> None:
+        await self._view(peers).check_keys(keys)
+
+    def _view(self, peers: Peers | None = None) -> BoardView:
         """Return this person's view of the board, from the last stored checkpoint."""
         trusted, boards = self._trusted, self._boards
         path = boards / self.round.terms.board.verifying if boards else self.path
-        return BoardView(self.round, path=path, peers=self._peers, trusted=trusted)
+        return BoardView(self.round, path=path, peers=peers or self._peers, trusted=trusted)
+
+
+class DecoyLetters:
+    """One decoy's part in a session: its letters have their own place in the ticket and source.
+
+    Through a relay its requests come at times of their own, as if from another person.
+    """
+
+    def __init__(self, session: Session, number: int, letter_source: LetterSource) -> None:
+        self._session, self._number = session, number
+        self.letter_source = letter_source
+        self.post, self.check_posted = session.post, session.check_posted
+        self.pause = session.pause
+
+    @property
+    def ticket(self) -> Ticket:
+        """The decoy as a ticket, as it is stored."""
+        return self._session.ticket.decoy_tickets()[self._number]
+
+    @property
+    def round(self) -> TrustedTerms:
+        """The terms of the round."""
+        return self._session.round
+
+    @property
+    def window(self) -> int:
+        """The seconds within which the times of requests are drawn; 0 without a relay."""
+        return self._session.window
+
+    def keep(self, ticket: Ticket) -> None:
+        """Store the decoy's letters into the session's ticket."""
+        self._session.keep(ticket, decoy=self._number)
 
 
 def _check_address(round_: Round, url: str) -> None:

@@ -15,7 +15,6 @@ from coatcheck.protocol.oblivious_http import (
     GATEWAY_PATH,
     KEYS_MEDIA,
     PADDING,
-    PERIOD,
     REQUEST_MEDIA,
     RESPONSE_MEDIA,
     SIGNATURES,
@@ -28,9 +27,9 @@ from coatcheck.protocol.oblivious_http import (
     Response,
     SignedKeys,
     message_size,
-    signed_part,
     write_keys,
 )
+from coatcheck.protocol.wire.bulletins import PERIOD, KeyList
 from coatcheck.services.clock import Clock
 from coatcheck.services.settings import Keyring
 from coatcheck.services.telemetry import log
@@ -84,7 +83,7 @@ class Gateway:
                 for period in sorted({*existing, newest}, reverse=True)
             }
             keys, until = write_keys([self._keys[newest]]), (newest + 1) * PERIOD
-            signatures = self._keyring.sign_by_all(signed_part(keys, until))
+            signatures = self._keyring.sign_by_all(KeyList.signed_part(keys, until))
             self._signed = SignedKeys(keys, until, tuple(signatures))
         for period in [period for period in self._keys if period < oldest]:
             del self._keys[period]

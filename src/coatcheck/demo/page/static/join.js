@@ -149,7 +149,7 @@ async function collect() {
   localStorage.setItem(LEDGER, JSON.stringify(coatcheck.recordOutcome(ledger(), state.ticket, coatcheck.outcomeOf(state.ticket, raw, state.round))));
   showSpent();
   const answer = await coatcheck.collect(state.ticket, raw, state.round);
-  state = { ...state, answer };
+  state = { ...state, answer, decoyAnswers: await coatcheck.decoyAnswers(state.ticket, raw, state.round) };
   const partners = answer.partners.map((partner) => `${state.round.terms.groups[partner.group].name}: ${coatcheck.hex(partner.address)}`);
   const numbers = answer.values.map((value) => value.toPrecision(6));
   if (state.round.terms.settle) say("answer", `You have ${answer.partners.length + answer.second.length} candidates: settle with them by letter.`);
@@ -212,10 +212,10 @@ async function receive() {
 async function settle() {
   if (!state.answer) await collect();
   say("settled", "Letters go back and forth. This takes as long as the slowest of your candidates.");
-  const { round, answer } = state;
+  const { round, answer, decoyAnswers } = state;
   const place = [Number($("latitude").value), Number($("longitude").value)];
   const words = coatcheck.utf8($("words").value);
-  const side = await coatcheck.settleByLetter(state.ticket, place, answer, { round, sizes: answer.sizes, words, board: view(), save });
+  const side = await coatcheck.settleByLetter(state.ticket, place, answer, { round, sizes: answer.sizes, words, board: view(), save, decoyAnswers });
   const partners = side.machine.partners.map(coatcheck.hex);
   say("settled", partners.length ? `You meet ${partners.join(", ")}.` : "Nobody was left for you this time.");
   for (const { body } of side.words) item(`from your partner: ${coatcheck.text(body)}`, "");
