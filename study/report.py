@@ -92,7 +92,7 @@ _CONVENTIONS = """## Conventions that reproduce the paper
   GMission, Gowalla and Foursquare, which are among the 20 reported; rows of `best` stand beside it.
 - `lbs-lists` has lists as the product gives them out: the nearest 16 within τ, planned without
   grids. The 16, and the one corrupted person who sees them, are left out of the crowd. `sc-steps`
-  has candidates as shipped: two lists of five, rounded places, and 3 + 2 asks; everybody who is
+  has candidates as shipped: two lists of five, rings, and 3 + 2 asks; everybody who is
   left has no partner.
 - *Central DP* stands beside ours wherever an answer is a number about everybody (`learning-*`). A
   matching and a list name people to each other, and noise cannot be added to such an answer. There

@@ -42,17 +42,21 @@ def found() -> dict[tuple[int, tuple[int, ...]], Forecast]:
 
 @pytest.mark.world
 def test_more_candidates_and_more_asks_serve_better() -> None:
-    """Beyond two standard errors: candidates beat one partner, and asking again pairs more."""
+    """Beyond two standard errors: candidates beat one partner, and asking again pairs more.
+
+    Nobody settles beyond the last ring, so more of the others are near, and fewer have a partner.
+    """
     table = found()
     assert set(table) == {(1, ()), *((k, asks) for k in (3, 5, 10) for asks in FORECAST_ASKS)}
     one, five, ten = table[1, ()], table[5, (3, 2)], table[10, (3, 2)]
     for worse, better in ((one, five), (five, ten)):
-        apart = worse.mean_distance - better.mean_distance
-        assert apart > 2 * (worse.standard_errors[1] + better.standard_errors[1])
+        more = better.within - worse.within
+        assert more > 2 * (worse.standard_errors[3] + better.standard_errors[3])
     shares = [table[5, asks].paired for asks in FORECAST_ASKS]
     assert shares == sorted(shares)
     assert (one.paired, one.letters) == (1.0, 0)
-    assert five.letters == 5 * (1 + 3 + 1 + 2) + 4 + 10
+    assert five.mean_distance < one.mean_distance
+    assert five.letters == 2 * 5 * 3 + 5 * (3 + 2) + 5
 
 
 @pytest.mark.world

@@ -4,17 +4,33 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse
 from coatcheck.protocol.settling.exchange import prf
 from coatcheck.protocol.settling.rings import Cell, Rings
 from coatcheck.protocol.settling.rules import Progress, Settling, least_letter, schedule
+from coatcheck.protocol.terms import Round, SettleTerms
+from coatcheck.tasks.matching import LeastCostMatching
+from support.rounds import SmallRound
 
 DIGEST = bytes(range(32))
 LETTER_SIZE = 256
 RINGS = Rings((1.2, 2.3, 3.4, 4.5), side=1.0, axes=2)
 """Four rings in the plane, as drafts have them; distances are in cells."""
 NEAR = Rings((4.5,), side=1.0, axes=2)
+
+
+def with_candidates(
+    small: SmallRound, settling: SettleTerms, *, most: int, **changes: object
+) -> Round:
+    """Return a small round whose task gives everybody two lists of at most so many candidates."""
+    old = small.round.terms
+    params = LeastCostMatching(groups=("riders", "drivers"), candidates=most).params()
+    name = str(params.pop("name"))
+    work = replace(old.task, name=name, params=params)
+    return Round(replace(old, task=work, settle=settling, **changes), small.round.document)
 
 
 class Speaker(Protocol):

@@ -1,248 +1,35 @@
 """What SPEC asks of a client that examines a promise, written from its pages alone.
 
-This is a second implementation of sections 13 (coins) and 20. It uses the standard library and
-nothing of coatcheck: rules in, numbers out, with the rule beside each step. It writes the vectors
-that both clients read, so a rule that is missing or wrong in SPEC shows as a difference.
+This is a second implementation of section 20, with that of section 13's coins in `book_laws`. It
+uses the standard library and nothing of coatcheck: rules in, numbers out, with the rule beside each
+step. It writes the vectors that both clients read, so a rule that is missing or wrong in SPEC shows
+as a difference.
 """
 
 import cmath
 import itertools
 import math
+import operator
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-Kinds = list[tuple[float, float, float]]
-TOSSES = 1 << 64
-FINE = 1 << 20
-UNIT = 2.0**-53
+from vectors.book_laws import (
+    TOSSES,
+    UNIT,
+    Cap,
+    Kinds,
+    Law,
+    Refused,
+    cap_of,
+    heads_of,
+    law_of,
+)
 
+__all__ = ["Crowd", "exposed_by", "heads_of", "keeps", "law_of"]
 
-class Refused(Exception):
-    """The terms are refused."""
-
-
-class Law(NamedTuple):
-    """The local ε, the kinds of reports as (x, y, m) (S20.1), and those of any mechanism."""
-
-    epsilon: float
-    kinds: Kinds
-    coarse: Kinds
-
-
-class Cap(NamedTuple):
-    """The coin and the reports of a mechanism that reports from a cap or else from everywhere.
-
-    `share`, `core` and `lens` are those of S20.6, for caps whose overlap is bounded.
-    """
-
-    epsilon: float
-    heads: int
-    cap: int
-    whole: int
-    share: Fraction
-    core: Fraction
-    lens: float
-    exact: bool = True
-
-
-# -- section 13: the coin
-
-
-def exp_below(epsilon: float) -> Fraction:
-    """E of S13.12."""
-    exact = Fraction(epsilon)
-    term = total = 1 << 160
-    order = 1
-    while term:
-        term = term * exact.numerator // (exact.denominator * order)
-        total += term
-        order += 1
-    return Fraction(total, 1 << 160)
-
-
-def heads_of(epsilon: float, cap: int, whole: int) -> int:
-    """S13.11."""
-    gain = (exp_below(epsilon) - 1) * cap
-    return math.floor(TOSSES * gain / (gain + whole))
-
-
-def points_within(p: float, d: int, reach: int) -> int | None:
-    """Count the points of a lattice ball as S13.11 does; None where that bounds them by cubes."""
-    if p == math.inf or d == 1:
-        return int((2 * reach + 1) ** d)
-    if p == 1:
-        return sum(math.comb(d, k) * (math.comb(reach, k) << k) for k in range(d + 1))
-    return _l2_points(d, reach) if d * reach**3 <= 1 << 18 else None
-
-
-def _l2_points(d: int, reach: int) -> int:
-    """Count |i|_2 <= reach axis by axis, by the sum of the squares so far."""
-    ways: dict[int, int] = {0: 1}
-    for _ in range(d):
-        wider: dict[int, int] = {}
-        for square, count in ways.items():
-            for i in range(-math.isqrt(reach * reach - square), 0):
-                wider[square + i * i] = wider.get(square + i * i, 0) + 2 * count
-            wider[square] = wider.get(square, 0) + count
-        ways = wider
-    return sum(ways.values())
-
-
-def corner(d: int) -> int:
-    """C of S13.11."""
-    root = math.isqrt(d * FINE * FINE // 4)
-    return root + (4 * root * root < d * FINE * FINE) + 1
-
-
-def counts(p: float, d: int, reach: int, whole: int) -> tuple[int, int]:
-    """Cap and whole of S13.11."""
-    most = points_within(p, d, whole)
-    if most is not None:
-        least = points_within(p, d, reach)
-        assert least is not None
-        return least, most
-    c = corner(d)
-    return max(0, FINE * reach - c) ** d, (FINE * whole + c) ** d
-
-
-# -- section 20: laws
-
-
-def law_of(params: dict[str, Any]) -> Law:
-    """Give the law of a randomizer of the terms."""
-    if params["name"] == "coin":
-        epsilon, *both = law_of(params["part"])  # S20.8
-        rate = params["rate"]
-        silenced = [
-            [*((x, y, rate * m) for x, y, m in kinds), (1.0, 1.0, 1 - rate)] for kinds in both
-        ]
-        return Law(epsilon, *map(merged, silenced))
-    if params["name"] == "fieldwise":
-        return _product([_cap_of(part) for part in params["parts"].values()])
-    cap = _cap_of(params)
-    kinds, phi = _kinds(cap)
-    coarse = any_kinds(cap.epsilon)
-    return Law(cap.epsilon, kinds if phi >= 0 else coarse, coarse)
-
-
-def any_kinds(epsilon: float) -> Kinds:
-    """S20.2."""
-    p = math.exp(epsilon)
-    return [(p, 1.0, 1 / (p + 1)), (1.0, p, 1 / (p + 1))]
-
-
-def _cap_of(params: dict[str, Any]) -> Cap:
-    """Read the parameters of section 13."""
-    name, domain = params["name"], params["domain"]
-    if name in {"minkowski", "bounded"}:
-        return _ball_of(params)
-    if name == "grid":
-        cap, whole = 1, math.prod(params["cells"])
-    elif name == "codebook":
-        cap, whole = params["closest"], len(params["points"])
-    elif name == "sphere":
-        cap, whole = params["closest"], params["size"]
-    else:
-        raise Refused(f"the mechanism {name} on {domain['kind']} is not of section 13")
-    heads = heads_of(params["epsilon"], cap, whole)
-    overlap = Fraction(max(0, 2 * cap - whole), cap)  # S20.5: a = min(B, V - B) u, κ = 0
-    epsilon = _spent(params["epsilon"], heads, cap, whole)
-    return Cap(epsilon, heads, cap, whole, Fraction(cap, whole), Fraction(0), float(overlap))
-
-
-def _ball_of(params: dict[str, Any]) -> Cap:
-    """S13.15, S13.16 and S20.6."""
-    domain = params["domain"]
-    box = domain["kind"] == "box"
-    p = math.inf if box or domain["p"] == "inf" else domain["p"]
-    d = len(domain["lo"]) if box else domain["dimension"]
-    half = domain["steps"] // 2
-    moved = params["name"] == "bounded"
-    reach = max(1, min(round(params["radius"] * half), half if moved else 2**30 - half))
-    if reach / half != params["radius"]:
-        raise Refused("S13.5: the radius is not exactly reach / N")
-    whole = half if moved else half + reach
-    t = half - reach if moved else half
-    cap, every = counts(p, d, reach, whole)
-    c = corner(d)
-    if points_within(p, d, whole) is not None:
-        share = Fraction(cap, every)
-    else:
-        share = min(Fraction(1), Fraction(FINE * reach + c, max(1, FINE * whole - c)) ** d)
-    core = Fraction(*counts(p, d, reach - t, reach)) if reach >= t else Fraction(0)
-    lens = 0.0
-    r = reach - c / FINE
-    if p == 2 and d > 1 and r > t:
-        counted = points_within(p, d, reach)
-        unit = math.pi ** (d / 2) / math.gamma(d / 2 + 1)
-        inside = unit * r**d / counted if counted else (r / (reach + c / FINE)) ** d
-        lens = _incomplete_beta(d, (r - t) * (r + t) / r**2) * inside
-    heads = heads_of(params["epsilon"], cap, every)
-    epsilon = _spent(params["epsilon"], heads, cap, every)
-    return Cap(epsilon, heads, cap, every, share, core, lens, exact=d == 1 or p == math.inf)
-
-
-def _incomplete_beta(d: int, x: float) -> float:
-    """I_x((d + 1) / 2, 1 / 2) of S20.6."""
-    s = math.sqrt(1 - x)
-    if d % 2:
-        b, beta, share = 1.0, 2.0, 1 - s
-    else:
-        b, beta, share = 0.5, math.pi, 2 / math.pi * math.asin(math.sqrt(x))
-    while b < (d + 1) / 2:
-        share -= x**b * s / (b * beta)
-        beta *= b / (b + 0.5)
-        b += 1
-    return share
-
-
-def _spent(stated: float, heads: int, cap: int, whole: int) -> float:
-    """S20.4."""
-    if heads == 0 or cap == whole:
-        return 0.0
-    return min(stated, math.log1p(Fraction(heads * whole, (TOSSES - heads) * cap)))
-
-
-def _kinds(cap: Cap) -> tuple[Kinds, float]:
-    """S20.3, and φ, which is below 0 where the masses do not fit."""
-    if cap.epsilon == 0:
-        return [(1.0, 1.0, 1.0)], 1.0
-    p = math.exp(cap.epsilon)
-    mass = float(Fraction(TOSSES - cap.heads, TOSSES) * cap.share)
-    apart = mass * (1 - max(float(cap.core), cap.lens))
-    kernel = mass * float(cap.core)
-    omega = mass - apart - kernel
-    if omega <= 1e-9 * mass:
-        omega = 0.0
-    phi = 1 - (p - 1) * mass - 2 * apart - omega - kernel + p * kernel
-    if -1e-13 <= phi < 0:
-        phi = 0.0
-    kinds = [(p, 1.0, apart), (1.0, p, apart), (p, p, omega), (1.0, 1.0, phi)]
-    return [kind for kind in kinds if kind[2] > 0], phi
-
-
-def merged(kinds: Kinds) -> Kinds:
-    """Make one of kinds with the same x and the same y."""
-    masses: dict[tuple[float, float], float] = {}
-    for x, y, m in kinds:
-        masses[x, y] = masses.get((x, y), 0.0) + m
-    return sorted((x, y, m) for (x, y), m in masses.items())
-
-
-def _product(caps: list[Cap]) -> Law:
-    """S20.7."""
-    epsilon = math.fsum(cap.epsilon for cap in caps)
-    coarse = any_kinds(epsilon)
-    whole: Kinds = [(1.0, 1.0, 1.0)]
-    for cap in caps:
-        kinds, phi = _kinds(cap)
-        if phi < 0:
-            return Law(epsilon, coarse, coarse)
-        whole = merged([(x * u, y * v, m * w) for x, y, m in whole for u, v, w in kinds])
-        if len(whole) > 1500:
-            return Law(epsilon, coarse, coarse)
-    return Law(epsilon, whole, coarse)
-
+WIDE = 0.08  # of S20.31
+EMPTY = (1e-5, 0.003, 0.05)  # of S20.32
 
 # -- section 20: what the crowd gives
 
@@ -274,9 +61,23 @@ def keeps(params: dict[str, Any], *, promise: float, crowd: Crowd, delta: float)
     most = promise * (1 + 1e-9)
     if crowd.decoys:
         return delta_with_decoys(params, crowd.size, crowd.decoys, most) <= delta
-    if params["name"] in {"grid", "codebook"} and _cap_of(params)[2:4] == (1, 2):
-        return delta_of_two(_cap_of(params).epsilon, crowd.size, most) <= delta
-    return delta_of(law_of(params), crowd.size, most) <= delta
+    if params["name"] in {"grid", "codebook"} and cap_of(params)[2:4] == (1, 2):
+        return delta_of_two(cap_of(params).epsilon, crowd.size, most) <= delta
+    return delta_of_params(params, crowd.size, most) <= delta
+
+
+def delta_of_params(params: dict[str, Any], n: int, epsilon: float) -> float:
+    """Bound D(ε) of a group without decoys as S20.13 says."""
+    law = law_of(params)
+    rough = delta_of(law, n, epsilon)
+    if params["name"] not in {"minkowski", "bounded"} or epsilon >= law.epsilon:
+        return rough
+    domain, caps = params["domain"], cap_of(params)
+    axes = len(domain["lo"]) if domain["kind"] == "box" else domain["dimension"]
+    if not caps.exact or not caps.core or axes > 8 or law.kinds == law.coarse:
+        return rough
+    own = _of_kinds(law.kinds, n, math.exp(epsilon))
+    return min(rough, delta_of_boxes(caps, axes, n, epsilon, own))
 
 
 def delta_of_two(local: float, n: int, epsilon: float) -> float:
@@ -304,6 +105,108 @@ def delta_of_two(local: float, n: int, epsilon: float) -> float:
             for block in ((k, h - 1), (k + h, w - h)):
                 value[block] = _of_split(local, others - block[1], block[0], epsilon)
     return max(value.values())
+
+
+def delta_of_boxes(caps: Cap, axes: int, n: int, epsilon: float, guess: float) -> float:
+    """S20.30 to S20.33: a bound on D where the caps are boxes that overlap, below `guess`."""
+    p, e = math.exp(caps.epsilon), math.exp(epsilon)
+    alpha = float(Fraction(TOSSES - caps.heads, TOSSES) * caps.share)
+    q = float(caps.core) ** (1 / axes)
+    patterns = list(_patterns(p, alpha, q, axes))
+    apart = alpha * (1 - q**axes)
+    pooled = [p if kind == 0 else float(in0 == in1) for kind, (in0, in1, _) in enumerate(INSIDE)]
+    hidden = min(sum(map(operator.mul, masses, pooled)) for masses in patterns)
+    best = 1.0
+    for part in EMPTY:
+        s = math.log(max(2.0, apart * (p - e) / (part * guess))) / (n - 1) / hidden
+        if s < 0.9:
+            taken = [s * level for level in pooled]
+            best = min(best, _with_pool(patterns, taken, (p, e, apart), n))
+        if s < 0.18:
+            break
+    return best
+
+
+# Which of the nine kinds of S20.30 are in the caps of x0, of x1 and of x.
+INSIDE = [(1, 1, 1), (1, 1, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
+INSIDE += [(0, 0, 0)]
+
+
+def _patterns(p: float, alpha: float, q: float, axes: int) -> Iterator[list[float]]:
+    """List the masses of the kinds, for each pattern."""
+    for i, j, k in itertools.product(range(axes + 1), repeat=3):
+        if i + j + k > axes:
+            continue
+        every, v = q**axes, q ** (i + j + k)
+        v01, v0, v1 = q ** (i + j), q ** (i + k), q ** (j + k)
+        volumes = [every, v - every, v01 - v, v0 - v, v1 - v]
+        volumes += [1 - v01 - v0 + v, 1 - v01 - v1 + v, 1 - v0 - v1 + v]
+        masses = [alpha * max(0.0, volume) for volume in volumes]
+        yield [*masses, max(0.0, 1 - (p - 1) * alpha - math.fsum(masses))]
+
+
+def _with_pool(
+    patterns: list[list[float]], taken: list[float], given: tuple[float, float, float], n: int
+) -> float:
+    """S20.31 and S20.33."""
+    p, e, apart = given
+    levels = [(p if inx else 1.0) - less for (*_, inx), less in zip(INSIDE, taken, strict=True)]
+    g = []
+    for (in0, in1, _), level in zip(INSIDE, levels, strict=True):
+        one, other = (p if in0 else 1.0), (p if in1 else 1.0)
+        g.append((one - e * other + 16 * UNIT * (one + e * other)) / level)
+    g = [max(value, -n * max(g)) for value in g]
+    masses = [list(map(operator.mul, pattern, levels)) for pattern in patterns]
+    pools = [sum(map(operator.mul, pattern, taken)) for pattern in patterns]
+    most = max(pools) * (1 + 1e-9)
+
+    def more(c: float) -> list[float]:
+        grown = [math.expm1(c * value) for value in g]
+        return [sum(map(operator.mul, m, grown)) for m in masses]
+
+    def height(log: float) -> float:
+        return n * math.log1p(max(more(math.exp(log)))) - 2 * log
+
+    low, high = math.log(1e-9 / max(g)), math.log(600 / max(map(abs, g)))
+    golden = (math.sqrt(5) - 1) / 2
+    while high - low > 0.003:
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        low, high = (low, right) if height(left) <= height(right) else (left, high)
+    c = math.exp((low + high) / 2)
+    excess = more(c)
+    first = max(range(len(patterns)), key=excess.__getitem__)
+    tilted = [
+        m * math.exp(c * v) / (1 + excess[first]) for m, v in zip(masses[first], g, strict=True)
+    ]
+    mean = sum(map(operator.mul, tilted, g))
+    variance = sum(t * v * v for t, v in zip(tilted, g, strict=True)) - mean**2
+    w = WIDE / c
+    step = 2 * math.pi / (13 * math.sqrt(n * variance + 16 / 12 * w * w) + 8 / c)
+    past = (2 * math.cosh(c * w / 2) / 4) ** 16 / (17 * math.pi * (4 / w))
+    waves = []
+    for j in range(math.ceil(4 / (step * w)) + 1):
+        z = complex(c, j * step)
+        kernel = abs((cmath.sinh(z * w / 2) / (z * w / 2)) ** 16 / z**2)
+        weight = (2 if j else 1) * step / (2 * math.pi) * kernel * (1 + 128 * UNIT)
+        waves.append((weight, j * step, [cmath.exp(z * value) for value in g]))
+    worst = 0.0
+    for m, pool, rise in sorted(zip(masses, pools, excess, strict=True), key=lambda x: -x[2]):
+        top = most * _mean_power(1 + rise, abs(1 + rise - 2 * pool) + most, n)
+        if top * (sum(weight for weight, *_ in waves) + past) <= worst:
+            continue
+        doubt = 128 * UNIT * (1 + rise)
+        speed = 128 * UNIT * sum(a * math.exp(c * v) * abs(v) for a, v in zip(m, g, strict=True))
+        total = 0.0
+        for weight, t, wave in waves:
+            value = pool + sum(map(operator.mul, m, wave))
+            sizes = abs(value) + doubt + speed * t, abs(value - most) + doubt + speed * t
+            total += weight * most * _mean_power(*sizes, n)
+        rounding = (
+            n * 64 * UNIT * sum(a * abs(math.expm1(c * v)) for a, v in zip(m, g, strict=True))
+        )
+        worst = max(worst, (total + top * past) * (1 + rounding + 1e-9))
+    empty: float = (1 - min(pools) * (1 - 1e-9)) ** (n - 1)
+    return min(1.0, worst + empty * apart * max(0.0, p - e))
 
 
 def _of_split(local: float, others: int, k: int, epsilon: float) -> float:
@@ -344,6 +247,13 @@ def _of_split(local: float, others: int, k: int, epsilon: float) -> float:
     return best
 
 
+def _mean_power(x: float, y: float, n: int) -> float:
+    """A of S20.31: the mean of x^(n - 1 - i) y^i over i = 0 to n - 1."""
+    high, ratio = max(x, y), max(min(x, y), 1e-300) / max(x, y)
+    share = -math.expm1(n * math.log(ratio)) / (n * (1 - ratio)) if ratio < 1 - 1e-12 else 1.0
+    return min(1.0, share) * math.exp(min(700.0, (n - 1) * math.log(high))) * (1 + 1e-12)
+
+
 def delta_with_decoys(params: dict[str, Any], n: int, each: int, epsilon: float) -> float:
     """Bound D(ε) of n people with decoys (S20.22 to S20.26)."""
     local, gamma, values, masses = _beside_decoys(params, epsilon)
@@ -361,7 +271,7 @@ def _beside_decoys(
     params: dict[str, Any], epsilon: float
 ) -> tuple[float, float, list[float], list[float]]:
     """Give the local ε, γ, and the values of H with their probabilities (S20.24)."""
-    cap = _cap_of(params)
+    cap = cap_of(params)
     single = params["name"] == "grid" or params.get("closest") == 1
     if not (cap.exact if params["name"] in {"minkowski", "bounded"} else single):
         raise Refused("S20.23: the law is not exact")

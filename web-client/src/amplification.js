@@ -6,6 +6,7 @@
 // `hockey-stick.js` bounds the sum.
 
 import { deltaOfTwo } from "./binary-response.js";
+import { deltaOfBoxes } from "./box-caps.js";
 import { Refused } from "./errors.js";
 import { meanExcess } from "./hockey-stick.js";
 
@@ -72,7 +73,15 @@ function kindsOfBounds({ rate = 1, ...law }) {
 function bounds(law, n) {
   if (law.decoys) return [deltaWithDecoys(law, n)];
   if (law.binary && law.rate === undefined) return [(epsilon) => deltaOfTwo(law.epsilon, n, epsilon)];
-  return kindsOfBounds(law).map((kinds) => (epsilon, enough) => delta(kinds, n, epsilon, enough));
+  const coarse = kindsOfBounds(law).map((kinds) => (epsilon, enough) => delta(kinds, n, epsilon, enough));
+  if (!law.axes || law.rate !== undefined || !(law.kernel > 0) || coarse.length < 2) return coarse;
+  const share = (law.kernel / law.cap) ** (1 / law.axes) * (1 - 1e-14);
+  const boxes = deltaOfBoxes({ epsilon: law.epsilon, cap: law.cap, share, axes: law.axes }, n);
+  const [first, ...rest] = coarse;
+  return [(epsilon, enough = 0) => {
+    const rough = first(epsilon, enough);
+    return rough <= enough ? rough : Math.min(rough, boxes(epsilon, first(epsilon)));
+  }, ...rest];
 }
 
 /** Return the kinds of reports of a law, each as x, y and m of SPEC S20.1. @param {import("./types.js").Law} law @returns {number[][]} */

@@ -4,6 +4,7 @@
 
 import { concat, equal, hex, unhex } from "./encoding.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
+import { mostNamed } from "./exposure.js";
 import { prf } from "./exchange.js";
 import { retry, wait } from "./http-client.js";
 import { addressOf, contactOf, keyPairs } from "./keys.js";
@@ -27,6 +28,36 @@ export function settlingTerms({ terms }) {
 function ringsOf(round, axes) {
   const { cell, rings } = settlingTerms(round);
   return new Rings(rings, cell, axes);
+}
+
+/**
+ * Return what letters may tell candidates about a person of a group, or null without settling. No ε covers it.
+ * @param {import("./types.js").Round} round @param {number} group @param {number} axes of a place
+ * @returns {import("./types.js").Disclosure | null}
+ */
+export function disclosureOf(round, group, axes) {
+  const { settle, task, groups } = round.terms;
+  if (!settle) return null;
+  const rings = ringsOf(round, axes);
+  return {
+    candidates: mostNamed(task, groups.length, group), cells: rings.around.length, rings: rings.count,
+    chooses: settlingTerms(round).asks.length > 0,
+  };
+}
+
+/**
+ * Say what letters may tell, and which ε holds beside it.
+ * @param {import("./types.js").Invitation} invitation
+ */
+export function disclosureText({ letters, local }) {
+  if (!letters) return "";
+  const { candidates, cells, rings, chooses } = letters;
+  const around = `${cells} cells around a cell that the candidate chose before`;
+  const answer = rings > 1 ? `in which of ${rings} rings your cell is, or in none, of ${around}` : `whether your cell is one of ${around}`;
+  return `Letters: if you settle, each of at most ${candidates} candidates learns one exact answer, ${answer}`
+    + `${chooses ? "; one in a ring also learns how you choose" : ""}. A candidate who lies chooses that cell freely. ε does not cover`
+    + ` these answers; apart from them ε holds against everybody but the candidates, and the local ε = ${local.toPrecision(4)} against`
+    + " candidates, even if they work with the server.";
 }
 
 const secretOf = (ticket, round) => prf(ticket.seed, "secret", round.digest);
@@ -68,6 +99,8 @@ export class Candidates {
     const { asks } = settlingTerms(round);
     const { address } = keys;
     const { settling } = ticket;
+    const [named, most] = [answer.partners.length + answer.second.length, mostNamed(round.terms.task, round.terms.groups.length, ticket.group)];
+    if (named > most) throw new Refused(`this answer names ${named} candidates, but those of these terms name at most ${most}: do not settle`);
     const lists = [answer.partners, answer.second].slice(0, Math.max(1, asks.length)).map((partners) => side.listed(partners));
     const few = sizes.indexOf(Math.min(...sizes));
     side.machine = new Settling(settling, {

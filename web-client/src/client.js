@@ -4,6 +4,7 @@
 // output: `session.js` fetches and stores.
 
 import { examined } from "./amplification.js";
+import { disclosureOf } from "./candidates.js";
 import { compare, concat, equal, hex, padded, unhex } from "./encoding.js";
 import { Entropy } from "./entropy.js";
 import { binding, seal, unseal } from "./envelope.js";
@@ -16,6 +17,8 @@ import { randomizerOf } from "./randomizers.js";
 import { ADDRESS } from "./suites.js";
 import { decoyTickets } from "./ticket.js";
 import { verifySignatures } from "./agreement.js";
+
+const DISCLOSURES = 20; // the most candidates who may learn an answer by letter, unless the limit says otherwise
 
 /**
  * Check the terms for one group; refuse them if they promise less than `limit`. Uses nothing private. `now` in seconds since 1970.
@@ -52,7 +55,20 @@ export function examine(signed, { group, trusted, limit, now }) {
   }
   // The cost of the round if it does not end as promised: the randomizer's local ε.
   const local = law.epsilon;
-  return { round, group: number, of, randomizer, epsilon, delta: promise.delta, local };
+  const { disclosures = DISCLOSURES } = limit;
+  const letters = disclosures ? disclosureOf(round, number, axesOf(of.randomizer)) : null;
+  if (letters && !(letters.candidates <= disclosures)) {
+    throw new Refused(
+      `by letters of this round up to ${letters.candidates} candidates may learn an answer about your place, your limit is`
+      + ` ${disclosures}: raise \`disclosures\`, or set it to 0 and take part without settling`,
+    );
+  }
+  return { round, group: number, of, randomizer, epsilon, delta: promise.delta, local, letters };
+}
+
+/** Return how many numbers a place has, from the parameters of its randomizer. */
+function axesOf({ part, domain }) {
+  return part ? axesOf(part) : domain.lo?.length ?? domain.dimension ?? 1;
 }
 
 /**

@@ -34,6 +34,18 @@ const TASKS = {
 };
 
 /**
+ * Return how many others an answer of a group names at most, whatever the size of the crowd.
+ * @param {{ name: string, params?: any }} task @param {number} groups @param {number} number
+ */
+export function mostNamed({ name, params = {} }, groups, number) {
+  const [expected, exposed] = Object.hasOwn(TASKS, name) ? TASKS[name] : [];
+  const most = expected === groups
+    ? exposed(params, Array(groups).fill(Infinity))[number].reduce((sum, count) => sum + count, 0) : Infinity;
+  if (most === Infinity) throw new Refused(`this client does not know how many candidates an answer of task ${name} names: do not settle`);
+  return most;
+}
+
+/**
  * Return how many reports of each group the answers to corrupted people can expose. SPEC S20.18.
  * @param {{ name: string, params?: any }} task
  * @param {{ minimum: number[], corrupted: number[], decoys: number[], shufflers: number, coins?: boolean }} crowd

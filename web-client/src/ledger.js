@@ -21,8 +21,8 @@ export function beginLedger({ epsilon, delta }) {
 export function readLedger(document) {
   const ledger = parse(document);
   const good = ledger?.coatcheck === "browser-ledger/1" && Array.isArray(ledger.entries)
-    && ledger.entries.every(({ epsilon, delta, local, until, end }) => (
-      epsilon >= 0 && delta >= 0 && local >= 0 && until >= 0 && ["", "answered", "lost"].includes(end)));
+    && ledger.entries.every(({ epsilon, delta, local, disclosures, until, end }) => (
+      epsilon >= 0 && delta >= 0 && local >= 0 && disclosures >= 0 && until >= 0 && ["", "answered", "lost"].includes(end)));
   if (!good) throw new Refused("this is not a valid browser ledger: restore it from a backup before you join a round");
   return { ...beginLedger(ledger), entries: ledger.entries };
 }
@@ -54,6 +54,22 @@ export function worst({ entries }, now = seconds()) {
   return sum(entries, ({ end, until }) => end === "lost" || (!end && now >= until));
 }
 
+/** Return how many candidates may have learned an answer by letter, over all rounds; no ε covers them. */
+export function disclosures({ entries }) {
+  return entries.reduce((total, entry) => total + entry.disclosures, 0);
+}
+
+/**
+ * Refuse to settle in a round that was entered without disclosures.
+ * @param {import("./types.js").Ledger} ledger @param {import("./types.js").Ticket} ticket
+ */
+export function checkLetters({ entries }, ticket) {
+  const entry = entries.find(({ round }) => round === hex(ticket.digest));
+  if (entry && !entry.disclosures) {
+    throw new Refused("you joined this round with a limit of 0 `disclosures`: letters would tell candidates about your place; do not settle in it");
+  }
+}
+
 /**
  * Record the outcome of a round, as `outcomeOf` returns it, and return the ledger to store.
  * @param {import("./types.js").Ledger} ledger @param {import("./types.js").Ticket} ticket @param {import("./types.js").Outcome} outcome @returns {import("./types.js").Ledger}
@@ -71,7 +87,7 @@ export function recordOutcome(ledger, ticket, { answered }) {
  * @returns {import("./types.js").Ledger}
  */
 export function spend(ledger, ticket, invitation, now = seconds()) {
-  const { epsilon, delta, local } = invitation;
+  const { epsilon, delta, local, letters } = invitation;
   const round = hex(ticket.digest);
   const content = hex(sha256(ticket.upload));
   const before = ledger.entries.find((entry) => entry.round === round);
@@ -80,7 +96,7 @@ export function spend(ledger, ticket, invitation, now = seconds()) {
     throw new Refused("you have joined this round before: a second report would cost its ε again; resend the stored upload");
   }
   const until = invitation.round.endDue;
-  const entry = { round, content, name: ticket.round, epsilon, delta, local, until, end: "" };
+  const entry = { round, content, name: ticket.round, epsilon, delta, local, disclosures: letters?.candidates ?? 0, until, end: "" };
   const entries = [...ledger.entries, entry];
   const after = worst({ entries }, now);
   if (after.epsilon > ledger.epsilon || after.delta > ledger.delta) {

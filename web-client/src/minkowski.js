@@ -9,6 +9,7 @@ import { latticeBall } from "./lattice-balls.js";
 
 const MAX_REACH = 2 ** 30;
 const MAX_NUMBERS = 1024; // of a report
+const MOST_AXES = 8; // of boxes whose overlaps are counted
 
 /** Return the mechanism: a cap around the value with probability heads / 2^64, otherwise the whole output ball. */
 export function caps(params, domain, { bounded }) {
@@ -43,7 +44,7 @@ export function caps(params, domain, { bounded }) {
       return entropy.coin(heads) ? near.map((u, axis) => middle[axis] + u) : far;
     },
     decoy: (entropy) => ball.sample(whole, entropy),
-    law: () => capLaw({ ball, reach, whole, heads, apart, epsilon: spent(heads, counts, params.epsilon) }),
+    law: () => capLaw({ axes: d, ball, reach, whole, heads, apart, epsilon: spent(heads, counts, params.epsilon) }),
     /** Return the place at which the server will decode this report, in the user's units. */
     place: (report) => ball.project(report.map((y) => y / half)).map(domain.value),
   };
@@ -53,11 +54,11 @@ export function caps(params, domain, { bounded }) {
  * Return the law. The cap is rounded up and the kernel down, so that the law is on the private side. SPEC S20.6.
  * @param {any} mechanism
  */
-function capLaw({ ball, reach, whole, heads, apart, epsilon }) {
+function capLaw({ axes, ball, reach, whole, heads, apart, epsilon }) {
   if (!epsilon) return { epsilon: 0, cap: 1, apart: 0, kernel: 1 };
   const cap = ratio([TOSSES - heads, TOSSES]) * ratio(ball.countsAbove(reach, whole));
   const deep = reach - apart;
   const core = deep >= 0 ? ratio(ball.counts(deep, reach)) : 0;
   const shared = Math.max(core, ball.lens(reach, apart));
-  return { epsilon, cap, apart: cap * (1 - shared), kernel: cap * core, exact: ball.boxes };
+  return { epsilon, cap, apart: cap * (1 - shared), kernel: cap * core, exact: ball.boxes, axes: ball.boxes && axes <= MOST_AXES ? axes : 0 };
 }

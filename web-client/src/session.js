@@ -13,7 +13,7 @@ import { hex, parse, text, utf8 } from "./encoding.js";
 import { Entropy } from "./entropy.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
 import { DirectClient, retry } from "./http-client.js";
-import { recordOutcome, spend, spent, worst } from "./ledger.js";
+import { checkLetters, disclosures, recordOutcome, spend, spent, worst } from "./ledger.js";
 import { read, write } from "./letters.js";
 import { readHeading } from "./messages.js";
 import { waitRandomly, pauseRule, RelayClient, windowOf } from "./relay-client.js";
@@ -193,6 +193,7 @@ export class Session {
    */
   async settle(place, { words = "", axes = 2, patience = 600, look = 1 } = {}) {
     const [ticket, round] = [await this.#ticket(), await this.round()];
+    if (await this.#store.hasLedger()) checkLetters(await this.#store.ledger(), ticket);
     const answer = this.#answer ?? await this.collect({ patience });
     const options = {
       round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), decoyAnswers: this.#decoyAnswers, axes, look, patience,
@@ -202,13 +203,13 @@ export class Session {
   }
 
   /**
-   * Return what all rounds of this store have cost so far, what they cost at worst while outcomes are overdue, and
-   * the limit; null before the first round.
+   * Return what all rounds of this store have cost so far, what they cost at worst while outcomes are overdue, how many
+   * candidates may have learned an answer by letter, and the limit; null before the first round.
    */
   async spent() {
     if (!await this.#store.hasLedger()) return null;
     const ledger = await this.#store.ledger();
-    return { ...spent(ledger), worst: worst(ledger), rounds: ledger.entries.length, of: { epsilon: ledger.epsilon, delta: ledger.delta } };
+    return { ...spent(ledger), worst: worst(ledger), disclosures: disclosures(ledger), rounds: ledger.entries.length, of: { epsilon: ledger.epsilon, delta: ledger.delta } };
   }
 
   /** Return the verified terms that you joined, or would join. @returns {Promise<import("./types.js").Round>} */

@@ -1,6 +1,10 @@
 // Types of arguments and results, for editors and type checkers; no code.
 
-/** @typedef {{ epsilon: number, delta: number }} Limit the most that something may cost */
+/**
+ * @typedef {{ epsilon: number, delta: number, disclosures?: number }} Limit the most that something may cost; in one round
+ *   also how many candidates may learn an answer by letter, 20 unless stated, 0 for nobody
+ */
+/** @typedef {{ candidates: number, cells: number, rings: number, chooses: boolean }} Disclosure what letters may tell candidates */
 /** @typedef {{ least: number, of: (string[] | Quorum)[] }} Quorum at least so many of these witnesses, or quorums */
 /**
  * @typedef {object} Trusted the keys that you got over another channel, in hex, by role
@@ -31,7 +35,7 @@
  * @property {(point: number[], turn: number) => any[]} center
  */
 /** @typedef {Simple | null | Record<string, Simple | null>} Place */
-/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, exact?: boolean, binary?: boolean }} TwoLevel `exact`: nothing is rounded but floats; `binary`: there are two reports */
+/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, exact?: boolean, binary?: boolean, axes?: number }} TwoLevel `exact`: nothing is rounded but floats; `binary`: there are two reports; `axes`: of caps that are boxes, else 0 */
 /** @typedef {(TwoLevel | { epsilon: number, fields: TwoLevel[] }) & { rate?: number, decoys?: number }} Law `decoys`: how many each person sends beside the report */
 /**
  * @typedef {object} Invitation terms that keep their promise, for one group
@@ -42,6 +46,7 @@
  * @property {number} epsilon the cost of the round, recomputed by this client
  * @property {number} delta
  * @property {number} local the cost if the round does not end as promised
+ * @property {Disclosure | null} letters what letters tell candidates if you settle
  */
 /**
  * @typedef {object} Ticket your part in a round; anyone who reads it can read your answer

@@ -107,6 +107,9 @@ def _check_role(public: PublicKeys, role: str, entries: Iterable[str]) -> None:
 def set_profile(
     *,
     per_round: Annotated[float | None, POSITIVE, "The most ε that one round may cost."] = None,
+    disclosures: Annotated[
+        int | None, "The most candidates who may learn an answer by letter in one round."
+    ] = None,
     relay: Annotated[str | None, "Address of your relay; empty for none."] = None,
     witnesses: Annotated[
         int | None, "How many of your trusted witnesses must have cosigned; 0 is all of them."
@@ -118,10 +121,19 @@ def set_profile(
         origin_of(relay)
     if per_round is not None:
         _check_per_round(per_round, limit=Ledger.open(profile.ledger()).limit[0])
-    options = {"epsilon": per_round, "relay": relay, "witnesses": witnesses, "ca": ca}
+    options = {
+        "epsilon": per_round,
+        "disclosures": disclosures,
+        "relay": relay,
+        "witnesses": witnesses,
+        "ca": ca,
+    }
     changes = {name: value for name, value in options.items() if value is not None}
     if not changes:
-        raise Misuse("nothing to change: give `--per-round`, `--relay`, `--witnesses` or `--ca`")
+        raise Misuse(
+            "nothing to change: give `--per-round`, `--disclosures`, `--relay`, `--witnesses` or"
+            " `--ca`"
+        )
     profile.store(replace(profile.require(), **changes))
 
 
@@ -140,7 +152,12 @@ def show_profile(*, as_json: Json = False) -> None:
         "left": left,
         "rounds": rounds,
         "overdue": overdue,
-        "per_round": {"epsilon": stored.epsilon, "delta": stored.delta},
+        "disclosures": ledger_file.disclosures,
+        "per_round": {
+            "epsilon": stored.epsilon,
+            "delta": stored.delta,
+            "disclosures": stored.disclosures,
+        },
         "trust": list(stored.trust),
         "witnesses": stored.witnesses,
         "relay": stored.relay,
@@ -150,6 +167,8 @@ def show_profile(*, as_json: Json = False) -> None:
         f"All rounds together may cost ε = {epsilon:g} at δ = {delta:g}, one {stored.epsilon:g}.",
         f"Your {len(rounds)} rounds so far cost ε = {spent:.3g}; one more may cost {left:.3g}.",
         *([_overdue_text(overdue, worst)] if overdue else []),
+        f"By letters at most {ledger_file.disclosures} candidates learned an answer about you.",
+        f"One round may tell at most {stored.disclosures} candidates.",
         f"You trust: {', '.join(stored.trust) or 'nobody yet'}.",
         f"Your requests go {way}.",
         f"Your folder is {profile.folder()}",
@@ -197,5 +216,6 @@ def show_ledger(file: Path, *, as_json: Json = False) -> None:
         "left": ledger_file.left,
         "rounds": list(ledger_file.rounds),
         "overdue": list(ledger_file.overdue),
+        "disclosures": ledger_file.disclosures,
     }
     show(document, as_json=as_json)

@@ -139,8 +139,8 @@ def last_hint() -> float:
 
 def hint_caveat(guarantee: "Guarantee") -> None:
     """Print what the promise does not cover, before anything is sent."""
-    if guarantee.caveat:
-        hint(guarantee.caveat[0].lower() + guarantee.caveat[1:].removesuffix("."))
+    for text in filter(None, (guarantee.caveat, guarantee.disclosure)):
+        hint(text[0].lower() + text[1:].removesuffix("."))
 
 
 def length(value: float, unit: str) -> str:

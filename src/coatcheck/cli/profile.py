@@ -25,6 +25,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         epsilon: the most that one round may cost.
         delta: the chance that it costs more.
+        disclosures: the most candidates who may learn an answer by letter in one round.
         trust: public keys by role, as ROLE=FILE, with files in the folder.
         witnesses: how many of the trusted witnesses must have cosigned; 0 is all of them.
         relay: the address of the relay for every request; empty for none.
@@ -33,6 +34,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     epsilon: Annotated[float, Meta(gt=0)]
     delta: Annotated[float, Meta(gt=0, lt=1)]
+    disclosures: Annotated[int, Meta(ge=1)] = 20
     trust: tuple[str, ...] = ()
     witnesses: Annotated[int, Meta(ge=0)] = 0
     relay: str = ""
@@ -99,7 +101,8 @@ def defaults() -> dict[str, Any]:
         "ca": profile.ca,
     }
     limits = {"epsilon": profile.epsilon, "delta": profile.delta, "ledger": str(ledger())}
-    return {"take-part": shared | limits, "letters": {"write": shared, "read": shared}}
+    letters = {"disclosures": profile.disclosures}
+    return {"take-part": shared | limits | letters, "letters": {"write": shared, "read": shared}}
 
 
 def ticket_of(url: str, option: Path | None) -> Path:

@@ -206,7 +206,7 @@ def join(
     new noise and at no further cost.
     """
     trusted = read_trust(person.trust)
-    signed, limit = read_terms_file(terms_file), Limit(person.epsilon, person.delta)
+    signed, limit = read_terms_file(terms_file), Limit(person.epsilon, person.delta, disclosures=0)
     invitation = client.examine(signed, group=person.group, trusted=trusted, limit=limit, now=now())
     promise = invitation.guarantee
     hint_caveat(promise)

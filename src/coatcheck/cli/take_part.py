@@ -51,6 +51,9 @@ def take_part(
     relay: Relay = "",
     retrieval: Annotated[str, one_of(tuple(RETRIEVALS)), _RETRIEVAL] = "by-size",
     settle: Annotated[bool, "Settle by letter with the candidates in your answer."] = False,
+    disclosures: Annotated[
+        int, "The most candidates who may learn an answer about your place if you settle."
+    ] = 20,
     words: Annotated[
         str, "Text for the partner you settle with, or for everybody near; by default nothing."
     ] = "",
@@ -69,6 +72,7 @@ def take_part(
         lists = boards(person.ledger)
         current = partial(current_round, trusted=trusted, relay=relay, boards=lists, ca=ca)
         round_url = _round_of(service, ticket, current)
+    limit = _limit(person, disclosures=disclosures, settle=settle)
     path, checkpoints = ticket_of(round_url, ticket), boards(person.ledger)
     resumed = path.exists()
     admission = read_bytes(token_file).decode(errors="replace").strip() if token_file else token
@@ -77,7 +81,6 @@ def take_part(
         async with Session(
             round_url, path=path, boards=checkpoints, trusted=trusted, relay=relay, ca=ca
         ) as session:
-            limit = Limit(person.epsilon, person.delta)
             invitation = await session.invitation(group=person.group, limit=limit)
             promise = invitation.guarantee
             decoys = invitation.group_terms.decoys
@@ -107,10 +110,7 @@ def take_part(
             )
             document = answer_document(answer, invitation.round)
             if settle:
-                hint(
-                    "settling by letter; candidates learn roughly how far away you are, and your"
-                    " partner learns your words"
-                )
+                hint("settling by letter; partners also get your words, if you gave some")
                 settled = await settle_by_letter(session, value, words=words)
                 document["settled"] = settling_document(settled)
             elif decoys and invitation.round.terms.settle:
@@ -129,6 +129,13 @@ def take_part(
     forget(service, ticket)
     store_contacts(path, document)
     show(document, as_json=as_json, text="\n".join(answer_text(document, round_url)))
+
+
+def _limit(person: TakingPart, *, disclosures: int, settle: bool) -> Limit:
+    """Return the most that the round may cost; who does not settle tells candidates nothing."""
+    if disclosures < 1:
+        raise Misuse("`--disclosures` must be at least 1; to tell nobody, leave `--settle` out")
+    return Limit(person.epsilon, person.delta, disclosures=disclosures if settle else 0)
 
 
 def _round_of(

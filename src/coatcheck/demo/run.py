@@ -204,7 +204,7 @@ class Run:
                     homes=homes,
                     names=tuple(draft.name for draft in self.scenario.drafts),
                     values={person: self._value(person) for person in self.people},
-                    limit=client.Limit(self.scenario.epsilon, _DELTA),
+                    limit=client.Limit(self.scenario.epsilon, _DELTA, self.scenario.disclosures),
                     lines=self.scenario.lines,
                 )
             )

@@ -103,8 +103,19 @@ class Scenario:
         """What settling reveals to others besides the reports, in words."""
         if self.settle is None:
             return ""
-        revealed = "near or not near" if not self.settle.asks else "roughly how far away you are"
-        return f"candidates also learn {revealed}"
+        revealed = (
+            "if you are near" if not self.settle.asks else "in which ring around them you are"
+        )
+        return (
+            f"by letter each of at most {self.disclosures} candidates also learns {revealed}, which"
+            " ε does not cover"
+        )
+
+    @property
+    def disclosures(self) -> int:
+        """The most candidates who learn an answer from a person by letter."""
+        sizes = self.task.answer_size([1] * len(self.drafts))
+        return max(size.references for size in sizes) if self.settle else 0
 
     def next_round(self) -> "Scenario":
         """Return the next round of the same people."""

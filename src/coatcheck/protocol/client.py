@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
+from msgspec import UNSET
+
 from coatcheck import entropy as sources
 from coatcheck import tasks
-from coatcheck.accounting.guarantee import Guarantee
+from coatcheck.accounting.guarantee import Disclosure, Guarantee
 from coatcheck.accounting.reference_bound import ROUNDING, examined
 from coatcheck.entropy import Entropy
 from coatcheck.errors import UNTRUSTED_DATA_ERRORS, Malformed, Missing, Misuse, Refused
@@ -85,10 +87,18 @@ class Budget(Protocol):
 
 @dataclass(frozen=True)
 class Limit:
-    """The highest cost of one round that a person accepts."""
+    """The highest cost of one round that a person accepts.
+
+    Attributes:
+        epsilon: the most that the promise of the round may state.
+        delta: the same for the chance that the promise fails.
+        disclosures: the most candidates who may learn an answer by letter; 0 for somebody who does
+            not settle.
+    """
 
     epsilon: float
     delta: float
+    disclosures: int = 20
 
 
 @dataclass(frozen=True)
@@ -237,8 +247,27 @@ def examine(
             " the limit"
         )
     is_open = any(isinstance(party.admission, Anybody) for party in round_.terms.shufflers)
-    guarantee = dataclasses.replace(guarantee, open=is_open)
+    letters = _disclosure(round_, number, randomizer, most=limit.disclosures)
+    guarantee = dataclasses.replace(guarantee, open=is_open, letters=letters)
     return Invitation(round_, number, randomizer, guarantee, simulated)
+
+
+def _disclosure(
+    round_: Round, number: int, randomizer: Randomizer, *, most: int
+) -> Disclosure | None:
+    """Return what letters may tell candidates; refuse terms by which more than `most` are told."""
+    if most == 0 or round_.terms.settle is UNSET:
+        return None
+    from coatcheck.protocol.settling.candidates import disclosure  # noqa: PLC0415 - loads curves
+
+    letters = disclosure(round_, number, axes=randomizer.domain.dimension)
+    if letters.candidates > most:
+        raise Refused(
+            f"by letters of this round up to {letters.candidates} candidates may learn an answer"
+            f" about your place, your limit is {most}: raise `disclosures`, or set it to 0 and take"
+            " part without settling"
+        )
+    return letters
 
 
 def _mechanism(group: GroupTerms, *, simulated: bool) -> Randomizer:

@@ -65,10 +65,7 @@ class LatticeBall:
         inner = cap - h
         if self.p != 2 or self.dimension == 1 or inner <= apart:
             return 0.0
-        from scipy.special import betainc  # noqa: PLC0415 - only here, and slow to load
-
-        rest = (inner - apart) * (inner + apart) / inner**2
-        share = float(betainc((self.dimension + 1) / 2, 0.5, rest))
+        share = _lens_share(self.dimension, (inner - apart) * (inner + apart) / inner**2)
         points = (inner / (cap + h)) ** self.dimension
         if self.countable(cap):
             points = self.volume(inner) / self.count(cap)
@@ -175,6 +172,23 @@ class LatticeBall:
         gamma = math.lgamma
         log = gamma(3 / p) + gamma(d / p + 1) - gamma(1 / p) - gamma((d + 2) / p + 1)
         return d * math.exp(log)
+
+
+def _lens_share(d: int, x: float) -> float:
+    """Return I_x((d + 1)/2, 1/2), the regularized incomplete beta function, rounded down.
+
+    It is elementary for the first of its arguments, 1/2 or 1, and goes from b to b + 1 by one term.
+    """
+    side = math.sqrt(1 - x)
+    if d % 2:
+        b, beta, share = 1.0, 2.0, 1 - side
+    else:
+        b, beta, share = 0.5, math.pi, 2 / math.pi * math.asin(math.sqrt(x))
+    while b < (d + 1) / 2:
+        share -= x**b * side / (b * beta)
+        beta *= b / (b + 0.5)
+        b += 1
+    return max(0.0, share - 1e-14)
 
 
 @lru_cache(maxsize=256)

@@ -42,7 +42,7 @@ from coatcheck.protocol.wire.uploads import Tally
 from coatcheck.randomizers import Prior
 
 OPENS, CLOSES, EXPIRES = 1_000, 2_000, 3_000
-_NO_LIMIT: Final = Limit(epsilon=1e6, delta=1.0)
+_NO_LIMIT: Final = Limit(epsilon=1e6, delta=1.0, disclosures=1_000_000)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from coatcheck.protocol import letters
 from coatcheck.protocol.settling.candidates import Candidates, begin
@@ -14,7 +13,7 @@ from coatcheck.protocol.settling.rules import Kind, Settling, schedule
 from coatcheck.protocol.terms import Round, SettleTerms
 from coatcheck.protocol.wire.messages import Answer, Partner
 from support.rounds import SmallRound
-from support.settling import DIGEST, NEAR, RINGS, make_person, run_together
+from support.settling import DIGEST, NEAR, RINGS, make_person, run_together, with_candidates
 
 SMALL = SmallRound()
 
@@ -148,12 +147,8 @@ def test_letters_of_two_far_candidates_do_not_depend_on_their_places() -> None:
 @pytest.mark.parametrize("asks", [(), (1, 1)])
 def test_an_address_of_nobody_writes_as_a_person_does(asks: tuple[int, ...]) -> None:
     """The numbers, recipients and sizes of all its postings are a person's; it is never chosen."""
-    terms = replace(
-        SMALL.round.terms,
-        settle=SettleTerms(cell=1.0, rings=(2.0, 4.5), asks=asks),
-        letter_size=256,
-    )
-    round_ = Round(terms, SMALL.round.document)
+    settling = SettleTerms(cell=1.0, rings=(2.0, 4.5), asks=asks)
+    round_ = with_candidates(SMALL, settling, most=2, letter_size=256)
     crowd = SMALL.crowd(2)
     somebody, nobody = [ticket for ticket in crowd if ticket.group == 0]
     other = next(ticket for ticket in crowd if ticket.group == 1)

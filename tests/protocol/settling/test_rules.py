@@ -3,8 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from coatcheck.accounting.guarantee import Disclosure
+from coatcheck.errors import Refused
 from coatcheck.protocol import letters
-from coatcheck.protocol.settling.candidates import Candidates
+from coatcheck.protocol.settling.candidates import Candidates, disclosure
 from coatcheck.protocol.settling.exchange import prf
 from coatcheck.protocol.settling.rules import MARK, Kind, Progress, Settling, schedule
 from coatcheck.protocol.terms import SettleTerms
@@ -12,6 +14,7 @@ from coatcheck.protocol.wire.bulletins import Posting
 from coatcheck.protocol.wire.messages import Answer, Partner, encode_letter
 from protocol.settling.test_settling import hand_over, meet, pair
 from support.rounds import SmallRound
+from support.settling import with_candidates
 
 STEPS = schedule((1,))
 TAG = next(index for index, step in enumerate(STEPS) if step.kind is Kind.TAG)
@@ -103,11 +106,26 @@ def test_letters_of_settling_and_of_people_are_read_apart() -> None:
 
 def test_nobody_settles_with_themselves() -> None:
     """A server may list the person, a duplicate, or invalid keys."""
-    terms = replace(SMALL.round.terms, settle=SettleTerms(cell=1.0, rings=(4.5,), asks=(1,)))
-    round_ = type(SMALL.round)(terms, SMALL.round.document)
+    round_ = with_candidates(SMALL, SettleTerms(cell=1.0, rings=(4.5,), asks=(1,)), most=2)
     contacts = (ONE.keys.contact_raw, OTHER.keys.contact_raw, OTHER.keys.contact_raw, bytes(64))
     answer = Answer(partners=tuple(Partner(1, contact) for contact in contacts))
     ticket = replace(ONE, settling=Progress(cell=(0, 0)))
     side = Candidates(ticket, answer, round_=round_, sizes=(1, 2))
     assert side.machine.lists == ((OTHER.keys.address,),)
     assert side.addresses == (ONE.keys.address, OTHER.keys.address)
+
+
+def test_an_answer_with_more_candidates_than_the_terms_allow_is_refused() -> None:
+    """So the promise bounds how many candidates learn something by letters."""
+    settling = SettleTerms(cell=1.0, rings=(2.0, 4.5), asks=(1,))
+    round_ = with_candidates(SMALL, settling, most=2)
+    letters_tell = disclosure(round_, 0, axes=2)
+    assert letters_tell == Disclosure(candidates=4, cells=69, rings=2, chooses=True)
+    ticket, partner = replace(ONE, settling=Progress(cell=(0, 0))), Partner(1, bytes(64))
+    Candidates(ticket, Answer(partners=(partner,) * 4), round_=round_, sizes=(1, 2))
+    for answer in (Answer(partners=(partner,) * 5), Answer((), (), (partner,) * 3, (partner,) * 2)):
+        with pytest.raises(Refused, match="names 5 candidates"):
+            Candidates(ticket, answer, round_=round_, sizes=(1, 2))
+    unknown = type(round_)(replace(SMALL.round.terms, settle=settling), SMALL.round.document)
+    with pytest.raises(Refused, match="cannot compute how many candidates"):
+        disclosure(unknown, 0, axes=2)

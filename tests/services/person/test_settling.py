@@ -297,6 +297,14 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
     words += ["--delta", 1e-3, "--group", "riders", "--value", "0.6,0.1", "--settle", "--json"]
     words += [word for file in files for word in ("--trust", file)]
 
+    for most, wrong in ((3, "your limit is 3"), (0, "must be at least 1")):
+        few = [*map(str, words), "--disclosures", str(most)]
+        refused = CliRunner().invoke(main, few)
+        assert refused.exit_code
+        assert wrong in refused.stderr
+        assert not ticket.exists()
+        assert Ledger.open(ledger).rounds == ()
+
     async def whole() -> tuple[Any, list[Candidates]]:
         async with HttpClient() as peers:
             sessions = await gathered(local, url, peers, but=1)
@@ -306,6 +314,10 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
 
     result, others = asyncio.run(whole())
     assert result.exit_code == 0, result.output
+    # Before anything is spent the command says what letters tell; the ledger counts it.
+    told, sent = "each of at most 4 candidates learns one exact answer", "signed for your report"
+    assert told in result.stderr.partition(sent)[0]
+    assert Ledger.open(ledger).disclosures == 4
     document = json.loads(result.stdout)
     # The second list is shorter where too few others are left, which the noise decides.
     assert len(document["partners"]) == 2

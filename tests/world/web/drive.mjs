@@ -333,6 +333,17 @@ const verbs = {
       ledger = c.readLedger(JSON.stringify(c.spend(ledger, c.readTicket(ticket), costs[at], 0)));
     }) ?? c.spent(ledger).epsilon);
   },
+  disclosure: ({ terms, axes }) => {
+    const letters = c.disclosureOf({ terms }, 0, axes);
+    const unknown = { ...terms, task: { name: "own", params: {} } };
+    const [ticket, cost] = [{ digest: c.unhex("aa"), upload: c.unhex("aa"), round: "r" }, { epsilon: 1, delta: 1e-3, local: 2, round: { endDue: 9 } }];
+    const enter = (told) => c.spend(c.beginLedger({ epsilon: 2, delta: 0.1 }), ticket, { ...cost, letters: told }, 0);
+    return {
+      letters, text: c.disclosureText({ letters, local: 1 }), unknown: attempt(() => c.disclosureOf({ terms: unknown }, 0, axes)),
+      silent: c.disclosureOf({ terms: { ...terms, settle: undefined } }, 0, axes),
+      entered: attempt(() => c.checkLetters(enter(null), ticket)), allowed: attempt(() => c.checkLetters(enter(letters), ticket)) ?? null,
+    };
+  },
   /** Play books of rounds and ends; return what is spent, and the worst, after every event. */
   books: ({ limit, books }) => books.map((events) => {
     let ledger = c.beginLedger(limit);

@@ -55,7 +55,7 @@ const verbs = {
     const storeAt = (at) => new PersonStore(stores[at % stores.length], `${at}`.repeat(64));
     const enter = (name) => (book) => {
       if (book.entries.length) throw new c.Refused("spent");
-      return { ...book, entries: [{ round: name, epsilon: 2, delta: 0.1, local: 2, until: 9e9, end: "" }] };
+      return { ...book, entries: [{ round: name, epsilon: 2, delta: 0.1, local: 2, disclosures: 0, until: 9e9, end: "" }] };
     };
     const done = await Promise.allSettled([0, 1, 2, 3].map((at) => storeAt(at).updateLedger(enter(`${at}`), BUDGET)));
     return { entered: done.filter(({ status }) => status === "fulfilled").length, rounds: (await storeAt(0).ledger()).entries.map(({ round }) => round) };

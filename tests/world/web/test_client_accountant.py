@@ -160,3 +160,25 @@ def test_decoys_hide_in_the_browser_as_in_the_library() -> None:
         for law, crowd, each in cases
     ]
     assert ask("amplify", asks=asks) == pytest.approx(library, rel=1e-4)
+
+
+@pytest.mark.parametrize("crowd", [532, 5_000, 1_000_000])
+def test_boxes_that_overlap_cost_less_than_the_blanket(crowd: int) -> None:
+    """The browser's closer bound for boxes is below the blanket's, and confirms every draft."""
+    laws = [
+        (bounded(1.0, radius=0.6, dimension=2), 2),
+        (bounded(3.0, radius=0.75, dimension=1), 1),
+        (minkowski(2.0, radius=1.5, dimension=3), 3),
+    ]
+    asks = {
+        known: [
+            {"law": spelled(law) | {"axes": axes * known}, "crowd": crowd, "delta": 1e-6}
+            for law, axes in laws
+        ]
+        for known in (True, False)
+    }
+    boxes, blankets = (ask("amplify", asks=asks[known]) for known in (True, False))
+    drafted = [promised(law, crowd=crowd, delta=1e-6).epsilon for law, _ in laws]
+    for close, coarse, promise in zip(boxes, blankets, drafted, strict=True):
+        assert close < coarse
+        assert close <= promise * (1 + 1e-6)

@@ -32,9 +32,9 @@ def ask() -> Any:
 def settling(**settle: Any) -> str:
     """Write terms by which people settle; nobody's signature is looked at."""
     plain = json.loads(SmallRound().round.document)
-    return json.dumps(
-        {**plain, "settle": {"cell": 0.1, "rings": [0.4], "asks": [1], "pause": 1, **settle}}
-    )
+    work = {"name": "least-cost-matching", "params": {"candidates": 2}}
+    rings = {"cell": 0.1, "rings": [0.4], "asks": [1], "pause": 1}
+    return json.dumps({**plain, "task": work, "settle": {**rings, **settle}})
 
 
 @pytest.mark.parametrize("kind", ["slow", "storage", "files"])

@@ -2,12 +2,14 @@
 
 import json
 import random
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
 
+from coatcheck.accounting.guarantee import Disclosure, rounded_up
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Refused
@@ -25,7 +27,8 @@ from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.log import verification
 from coatcheck.protocol.log.merkle import Tree
 from coatcheck.protocol.outcomes import outcome_due
-from coatcheck.protocol.terms import CLASSICAL, suite_named
+from coatcheck.protocol.settling.candidates import disclosure
+from coatcheck.protocol.terms import CLASSICAL, Round, SettleTerms, suite_named
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.protocol.wire.bulletins import ANSWERED, Bulletin
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, Randomizer, SphereResponse
@@ -34,6 +37,7 @@ from coatcheck.tasks.matching import LeastCostMatching
 from support.endings import ENDS, shown
 from support.endings import SMALL as CHARGED
 from support.rounds import CLOSES, OPENS, SQUARE, SmallRound
+from support.settling import with_candidates
 from world.web.browser import Refusal, ask
 
 
@@ -352,6 +356,29 @@ def test_the_browsers_ledger_charges_what_happened(kind: str) -> None:
     pending = ask("charged", bulletin="", **options)
     assert pending["spent"] == promise
     assert pending["worst"] == [promise, promise, local]
+
+
+def test_the_browser_says_what_letters_tell_as_python_does() -> None:
+    """Candidates, cells and rings are the same; a limit below refuses, and 0 means no letters."""
+    settling = SettleTerms(cell=0.1, rings=(0.2, 0.45), asks=(1,))
+    terms = with_candidates(CHARGED, settling, most=3).terms
+    here = disclosure(Round(terms, b""), 0, axes=2)
+    letters = ask("disclosure", terms=json.loads(msgspec.json.encode(terms)), axes=2)
+    assert letters["letters"] == {
+        "candidates": here.candidates,
+        "cells": here.cells,
+        "rings": here.rings,
+        "chooses": here.chooses,
+    }
+    assert here == Disclosure(candidates=6, cells=69, rings=2, chooses=True)
+    promise = replace(CHARGED.invitations[0].guarantee, letters=here)
+    assert letters["text"] == promise.disclosure.replace(
+        f"local ε = {rounded_up(promise.local_epsilon)}", "local ε = 1.000"
+    )
+    assert "names: do not settle" in letters["unknown"]
+    assert letters["silent"] is None
+    assert "limit of 0 `disclosures`" in letters["entered"]
+    assert letters["allowed"] is None
 
 
 def test_no_event_lowers_what_a_browser_has_spent() -> None:

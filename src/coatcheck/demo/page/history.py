@@ -140,7 +140,7 @@ def _terms(run: "Run", _: Event) -> Entry:
 
 def _guarantee(run: "Run", group: str) -> "Guarantee":
     """Return the guarantee that a person's own client computes."""
-    limit, now = client.Limit(_MOST, _DELTA), int(time.time())
+    limit, now = client.Limit(_MOST, _DELTA, run.scenario.disclosures), int(time.time())
     trusted = run.cluster.trusted
     return client.examine(run.signed, group=group, trusted=trusted, limit=limit, now=now).guarantee
 

@@ -10,7 +10,9 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from coatcheck.errors import Misuse, Refused
+from coatcheck import tasks
+from coatcheck.accounting.guarantee import Disclosure
+from coatcheck.errors import UNTRUSTED_DATA_ERRORS, Misuse, Refused
 from coatcheck.protocol import letters
 from coatcheck.protocol.keys import Contact
 from coatcheck.protocol.settling.exchange import prf
@@ -68,6 +70,30 @@ def _rings(round_: Round, axes: int) -> Rings:
         raise Refused(f"{error}: do not settle in this round") from None
 
 
+def disclosure(round_: Round, group: int, *, axes: int) -> Disclosure:
+    """Return what a person of a group tells candidates; refuse terms that do not bound it."""
+    terms = settle_terms(round_)
+    return Disclosure(
+        candidates=_most_candidates(round_, group),
+        cells=len(_rings(round_, axes).around),
+        rings=len(terms.rings),
+        chooses=bool(terms.asks),
+    )
+
+
+def _most_candidates(round_: Round, group: int) -> int:
+    """Return how many candidates an answer of a group names at most, in all its lists."""
+    work, groups = round_.terms.task, round_.terms.groups
+    try:
+        task = tasks.from_params({**work.params, "name": work.name})
+        return task.answer_size([1] * len(groups))[group].references
+    except UNTRUSTED_DATA_ERRORS as error:
+        raise Refused(
+            f"the client cannot compute how many candidates an answer names: {error}; do not"
+            " settle here"
+        ) from None
+
+
 class Candidates:
     """One person's side of settling, with the current ticket.
 
@@ -87,6 +113,15 @@ class Candidates:
         self._keys = ticket.keys
         asks, own = settle_terms(round_).asks, self._keys.address
         self._contacts: dict[bytes, bytes] = {}
+        named, most = (
+            len(answer.partners) + len(answer.second),
+            _most_candidates(round_, ticket.group),
+        )
+        if named > most:
+            raise Refused(
+                f"this answer names {named} candidates, but those of these terms name at most"
+                f" {most}: do not settle"
+            )
         passes = (answer.partners, answer.second)[: max(1, len(asks))]
         lists = [self._addresses(partners, own) for partners in passes]
         smaller_group = min(range(len(sizes)), key=sizes.__getitem__)

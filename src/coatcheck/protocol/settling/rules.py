@@ -509,14 +509,23 @@ class Settling:
 
     def _missed(self, name: bytes, until: int) -> int:
         """Count the letters before a step that a candidate has not sent since the newest one."""
-        turn, word = self._turn_of[name], self._word(name)
+        word = self._word(name)
         newest = -1 if word is None else word.step
-        return sum(
-            self.steps[index].turn == turn
-            and self.steps[index].kind in TALK
-            and self.speaks(index, asks=not self.asks)
-            for index in range(newest + 1, until)
-        )
+        return sum(newest < index < until for index in self._talks[self._turn_of[name]])
+
+    @cached_property
+    def _talks(self) -> list[list[int]]:
+        """For each list the steps at which its candidates say what they would do."""
+        return [
+            [
+                index
+                for index, step in enumerate(self.steps)
+                if step.turn == turn
+                and step.kind in TALK
+                and self.speaks(index, asks=not self.asks)
+            ]
+            for turn in range(len(self.lists))
+        ]
 
     def _nearest(self, names: Sequence[bytes]) -> bytes | None:
         return min(names, key=self._distance, default=None)

@@ -29,7 +29,7 @@ _APART: Final = 60
 """Seconds by which clocks may differ: rounds open and close by them."""
 _SOON: Final = 10.0
 """Seconds in which a role that has too much to do, or a witness, is asked again."""
-_ANY_COST: Final = Limit(float("inf"), 1.0)
+_ANY_COST: Final = Limit(float("inf"), 1.0, disclosures=0)
 
 
 class _Health(Struct, frozen=True):

@@ -41,7 +41,7 @@ const notify = (path, body) => request(path, { method: "POST", body });
 const json = (raw) => JSON.parse(coatcheck.text(raw));
 const roundAt = ({ url }) => `${url}/rounds/${coatcheck.hex(state.round.digest)}`; // the terms name each role's address
 const atBoard = () => roundAt(state.round.terms.board);
-const limit = () => ({ epsilon: Number($("limit").value), delta: 1e-2 });
+const limit = () => ({ epsilon: Number($("limit").value), delta: 1e-2, disclosures: Number($("disclosures").value) });
 const now = () => Math.floor(Date.now() / 1000);
 
 /** Wait for a random time within the terms' window, so that request times do not link requests. */
@@ -65,9 +65,10 @@ function showSpent() {
   const book = coatcheck.readLedger(stored);
   $("total").value = book.epsilon;
   $("total").disabled = true;
-  const [{ epsilon }, { epsilon: most }] = [coatcheck.spent(book), coatcheck.worst(book)];
+  const [{ epsilon }, { epsilon: most }, told] = [coatcheck.spent(book), coatcheck.worst(book), coatcheck.disclosures(book)];
+  const letters = told ? ` By letters at most ${told} candidates learned an answer about a place.` : "";
   const overdue = most > epsilon ? ` An outcome is overdue, which may make it ${most.toPrecision(4)}.` : "";
-  $("spent").textContent = `Spent ε = ${epsilon.toPrecision(4)} of ${book.epsilon} in ${book.entries.length} round${book.entries.length > 1 ? "s" : ""}.${overdue}`;
+  $("spent").textContent = `Spent ε = ${epsilon.toPrecision(4)} of ${book.epsilon} in ${book.entries.length} round${book.entries.length > 1 ? "s" : ""}.${overdue}${letters}`;
 }
 
 function save(ticket) {
@@ -108,10 +109,13 @@ async function begin() {
 }
 
 function promise() {
-  const { of, epsilon, delta, local, randomizer, round } = invitationNow();
+  const invitation = invitationNow();
+  const { of, epsilon, delta, local, randomizer, round } = invitation;
   const flood = round.open
     ? ` Anybody may report in this round: against an outsider who floods it with reports, only the local ε = ${digits(local)} is proven.` : "";
   say("terms", `Signed by the server and every shuffler, with keys that this page trusts. Among at least ${of.minimum} ${of.name}, this browser computes ε = ${digits(epsilon)} at δ = ${delta} (promised: ${digits(of.promise.epsilon)}), by ${randomizer.name} response drawn here.${flood}`);
+  $("letters").hidden = !round.terms.settle;
+  $("disclosure").textContent = coatcheck.disclosureText(invitation);
 }
 
 async function join() {
@@ -210,6 +214,7 @@ async function receive() {
 
 /** Settle with the candidates of the answer, or resume from the ticket. */
 async function settle() {
+  coatcheck.checkLetters(ledger(), state.ticket);
   if (!state.answer) await collect();
   say("settled", "Letters go back and forth. This takes as long as the slowest of your candidates.");
   const { round, answer, decoyAnswers } = state;
@@ -250,7 +255,7 @@ $("join").addEventListener("submit", (event) => {
   event.preventDefault();
   attempt("joined", join);
 });
-for (const id of ["limit", "group"]) $(id).addEventListener("change", () => attempt("terms", async () => promise()));
+for (const id of ["limit", "group", "disclosures"]) $(id).addEventListener("change", () => attempt("terms", async () => promise()));
 $("fresh").addEventListener("click", () => attempt("joined", fresh));
 $("collect").addEventListener("click", () => attempt("answer", collect));
 $("settle").addEventListener("click", () => attempt("settled", settle));
