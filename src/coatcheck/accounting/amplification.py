@@ -384,8 +384,11 @@ def _closed_form_inverse(epsilon: float, size: int, delta: float) -> float:
 # least 2 U(h) - U(2h) (Statement 29).
 
 _WIDTH: Final = 0.01
-# More than what the two sums exceed their integrals by, as a share of them.
-_IMAGES: Final = 1e-5
+# Minus the log of the images that the sums add, more than what the sums exceed their integrals by,
+# as a share of them, and the largest local ε at which their rounding is less than that.
+_FAR: Final = 45.0
+_EXCEEDED: Final = 1e-5
+_ROUNDED: Final = 12.0
 
 
 def reaches_a_delta(law: Law) -> bool:
@@ -409,17 +412,21 @@ def attainable_delta(law: Law, *, size: int, epsilon: float) -> float:
     # For other laws no such δ is known; without `apart` all values have one cap.
     if not isinstance(law, TwoLevel) or not law.reached or law.apart <= 0:
         return 0.0
+    # If all others hold x1: a report where x0's cap lies apart is theirs at most this often.
+    p, e = math.exp(law.epsilon), math.exp(epsilon)
+    reached = max(0.0, rate * law.apart * (p - e * size) * (1 - 1e-12))
+    if law.epsilon > _ROUNDED:
+        return reached
     level, evidence = box_caps.kinds(law.epsilon, epsilon)
     values = np.append(evidence / level, -math.expm1(epsilon))
-    reached = 0.0
     for volumes in _thirds(law):
         mass = np.append(rate * volumes * level, 1 - rate)
         used = mass > 0
         single, double = (
-            hockey_stick.mean_excess(values[used], mass[used], size=size, width=width)
+            hockey_stick.mean_excess(values[used], mass[used], size=size, width=width, images=_FAR)
             for width in (_WIDTH, 2 * _WIDTH)
         )
-        reached = max(reached, 2 * single - double - _IMAGES * double)
+        reached = max(reached, 2 * single - double - _EXCEEDED * double)
     return reached
 
 

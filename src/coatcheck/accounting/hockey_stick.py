@@ -381,13 +381,24 @@ def _fewer(values: Array, mass: Array, e: float) -> tuple[Array, Array]:
     return points[used] + 16 * _UNIT * (np.abs(points[used]) + e), spread[used]
 
 
-def mean_excess(values: Array, mass: Array, *, size: int, width: float) -> float:
-    """Bound E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, otherwise zero."""
-    return integral(values, mass, sizes=[size], shares=[1.0], width=width)
+def mean_excess(
+    values: Array, mass: Array, *, size: int, width: float, images: float = 8.0
+) -> float:
+    """Bound E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, otherwise zero.
+
+    With `images` larger, fewer of the images at about e^-images are added, at more points.
+    """
+    return integral(values, mass, sizes=[size], shares=[1.0], width=width, images=images)
 
 
 def integral(
-    values: Array, mass: Array, *, sizes: Sequence[int], shares: Sequence[float], width: float
+    values: Array,
+    mass: Array,
+    *,
+    sizes: Sequence[int],
+    shares: Sequence[float],
+    width: float,
+    images: float = 8.0,
 ) -> float:
     """Bound the mean of E[(G_1 + ... + G_n)_+]/n over several n, each with its share.
 
@@ -404,7 +415,7 @@ def integral(
     mean = float(grown @ values) / (1 + more)
     variance = float(grown @ values**2) / (1 + more) - mean**2
     noise = width / c
-    reach = _APART * math.sqrt(most * variance + UNIFORMS / 12 * noise**2) + 8 / c
+    reach = _APART * math.sqrt(most * variance + UNIFORMS / 12 * noise**2) + images / c
     step, end = 2 * math.pi / reach, END / noise
     points = math.ceil(end / step) + 1
     # The rounding error per draw, over M(c), is at most `off` times |z|.
