@@ -5,9 +5,10 @@ partner within the radius, and the mean distance of those who are paired. The se
 partner from the same reports stands beside it, and how people would settle if each candidate knew
 the other's exact place, instead of the ring. Distances are in the box [-1, 1]^2, the radius is 0.4;
 the demo's city is in metres. There are no letters here; those of the demo are real. Designs are
-planned with goal "task" and no decoys for people spread evenly: both groups report in one shape,
-and the plan uses nothing of the people who are measured. `--steps` instead measures quality against
-the number of candidates and of steps.
+planned with goal "task" for people spread evenly: both groups report in one shape, and the plan
+uses nothing of the people who are measured. It also decides about decoys, by trial rounds with
+letters, and prints what it decided. `--steps` instead measures quality against the number
+of candidates and of steps.
 """
 
 import math
@@ -27,13 +28,15 @@ from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.planning import Group, Recommendation, plan
 from coatcheck.planning.budget_search import usual_delta
+from coatcheck.planning.settled_rounds import people_only, with_decoys
 from coatcheck.protocol.drafting import usual_settling
+from coatcheck.protocol.server import numbers
 from coatcheck.randomizers.choice import misses
 from coatcheck.simulation.quality import one_partner
 from coatcheck.simulation.settling import settle_by_rings
 from coatcheck.simulation.trial import make_task
 from coatcheck.tasks import References, Task
-from coatcheck.tasks.contract import scale_of
+from coatcheck.tasks.contract import Positions, scale_of
 from coatcheck.tasks.matching import lists_of
 from coatcheck.tasks.shortlists import settled
 
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 SEEDS = range(100, 108)
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
 RADIUS = 0.4
+CANDIDATES = 10
+_NOISE = 1_000_000  # noise is drawn from other seeds than places
 Pairs = list[tuple[int, int]]
 
 
@@ -52,12 +57,12 @@ def main() -> int:
         return show(_steps())
     figures = []
     crowds: dict[str, tuple[list[Floats], dict[int, tuple[float, ...]]]] = {
-        "gmission": ([_square(side) for side in sides("gmission")], {1: (0.66, 0.42), 3: (0.80,)}),
+        "gmission": ([_square(side) for side in sides("gmission")], {1: (0.86, 0.42), 3: (0.95,)}),
         "everysender": (
             [_square(side) for side in sides("everysender")],
-            {1: (0.78, 0.33), 3: (0.88,)},
+            {1: (0.90, 0.33), 3: (0.95,)},
         ),
-        "gowalla": ([], {1: (0.84, 0.24), 3: ()}),
+        "gowalla": ([], {1: (0.90, 0.24), 3: ()}),
         "equal sides, uniform": ([spread(900, 5) * 2 - 1, spread(900, 6) * 2 - 1], {1: ()}),
     }
     for name, (places, goals) in crowds.items():
@@ -127,17 +132,22 @@ def _measure(
     seed: int,
     *,
     radius: float,
-    candidates: int = 5,
+    candidates: int = CANDIDATES,
     asks: Sequence[int] = (3, 2),
 ) -> tuple[float, ...]:
     """Plan, report, list and settle once: shares and distances of the smaller side."""
     few, many = sorted(values, key=len)
     task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=candidates)
     plans = _planned((len(few), len(many)), box, epsilon, candidates)
-    draws = seeded(1_000_000 + seed)  # not those of the places
-    reports = [_read(plan, side, draws) for plan, side in zip(plans, (few, many), strict=True)]
-    alone = _near(_named(one_partner(task), reports), few, many, box, radius)
-    lists, scale = lists_of(_references(task, reports), candidates)[: len(asks)], scale_of(box)
+    draws = seeded(_NOISE + seed)
+    reports, owners = zip(
+        *(_read(plan, side, draws) for plan, side in zip(plans, (few, many), strict=True)),
+        strict=True,
+    )
+    alone = _near(_named(one_partner(task), reports, owners), few, many, box, radius)
+    tables = lists_of(_references(task, reports), candidates)[: len(asks)]
+    lists = [people_only(table, *owners, rows=len(few)) for table in tables]
+    scale = scale_of(box)
     terms = replace(usual_settling(task, box), asks=tuple(asks))
     partners = settle_by_rings(few, many, lists, terms=terms, scale=scale)
     pairs = [(one, other) for one, other in enumerate(partners.tolist()) if other >= 0]
@@ -162,12 +172,17 @@ def _planned(
     task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=candidates)
     groups = {name: Group(box, size) for name, size in zip(task.groups, sizes, strict=True)}
     delta = usual_delta(sizes)
-    return plan(groups, epsilon=epsilon, delta=delta, goal="task", task=task, decoys=0).groups
+    planned = plan(groups, epsilon=epsilon, delta=delta, goal="task", task=task)
+    crowd = f"{sizes[0]} and {sizes[1]} people, ε {epsilon:g}:"
+    print(crowd, *planned.tried, sep="\n  ", flush=True)
+    return planned.groups
 
 
-def _read(plan: Recommendation, side: Floats, draws: Entropy) -> Floats:
-    reports = plan.randomizer.randomize(side, draws, clamp=True)
-    return np.asarray(plan.randomizer.estimate(reports, cast("Decode", plan.decode)))
+def _read(plan: Recommendation, side: Floats, draws: Entropy) -> tuple[Floats, Positions]:
+    """Return the estimates of all messages, and whose they are: -1 for decoys."""
+    messages, owners = with_decoys(plan.randomizer, side, plan.decoys, draws)
+    decode = cast("Decode", plan.decode)
+    return numbers(plan.randomizer, messages, decode, decoys=plan.decoys), owners
 
 
 def _references(task: Task, reports: Sequence[Floats]) -> References:
@@ -177,9 +192,12 @@ def _references(task: Task, reports: Sequence[Floats]) -> References:
     return first
 
 
-def _named(task: Task, reports: Sequence[Floats]) -> Pairs:
+def _named(task: Task, reports: Sequence[Floats], owners: Sequence[Positions]) -> Pairs:
+    """Return the pairs of people that the server names; whoever gets a decoy has no partner."""
     first = _references(task, reports)
-    return list(zip(first.owners().tolist(), first.indices.tolist(), strict=True))
+    few, many = owners[0][first.owners()], owners[1][first.indices]
+    both = (few >= 0) & (many >= 0)
+    return list(zip(few[both].tolist(), many[both].tolist(), strict=True))
 
 
 def _apart(pairs: Pairs, few: Floats, many: Floats, box: Box) -> Floats:

@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from coatcheck.accounting.amplification import amplify
+from coatcheck.accounting.guarantee import Disclosure
 from coatcheck.accounting.laws import AnyLdp
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
@@ -66,6 +68,24 @@ def test_overdue_outcomes_are_named_with_what_they_may_cost(home: Path) -> None:
     assert document["overdue"] == ["monday"]
     book.record_outcome("monday", answered=True)
     assert "Overdue" not in typed("me", "show").stdout
+
+
+def test_what_letters_may_tell_is_limited_and_shown(home: Path) -> None:
+    """`me set --disclosures` limits one round; `me show` prints the sum of all rounds."""
+    typed("me", "begin", "--epsilon", "5")
+    assert defaults()["take-part"]["disclosures"] == 20
+    assert typed("me", "set", "--disclosures", "6").exit_code == 0
+    assert defaults()["take-part"]["disclosures"] == 6
+    assert typed("me", "set", "--disclosures", "0").exit_code == 2
+    promise = amplify(AnyLdp(epsilon=1.0), crowd=2000, delta=1e-6)
+    told = replace(promise, letters=Disclosure(candidates=4, cells=69))
+    book = Ledger.open(home / "ledger.json")
+    book.spend(told, round_id="monday")
+    book.spend(told, round_id="tuesday")
+    shown = typed("me", "show").stdout
+    assert "By letters at most 8 candidates learned an answer about you" in shown
+    assert "One round may tell at most 6 candidates" in shown
+    assert json.loads(typed("me", "show", "--json").stdout)["disclosures"] == 8
 
 
 def test_the_profile_fills_in_options(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

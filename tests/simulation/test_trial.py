@@ -162,7 +162,7 @@ def test_the_command_prints_a_stamp_tables_and_the_promise(tmp_path: Path) -> No
         "people",
         "taxis",
         "warning: partners are nearer to chance",
-        "within radius",
+        "of near, found",
         "with true places",
         "with ε = ",
         "--box",

@@ -71,7 +71,7 @@ def test_the_likely_are_listed_first() -> None:
     belief = Belief(
         np.repeat([0, 1, 2], 10), weights, np.array([[0.0], [9.0]]), np.array([1.0, 0.4, 1.0])
     )
-    lists = likely_lists(belief, radius=1.0, limit=8)
+    lists = likely_lists(belief, radius=1.0, limit=4)
     for i in range(10):
         assert (lists.of(i) < 10).all()
     assert all((lists.of(i) >= 10).all() for i in range(10, 30))

@@ -1,5 +1,6 @@
 """How each kind of vector is read: bytes in, the fields that SPEC gives it out, or a refusal."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from functools import cache
@@ -30,7 +31,13 @@ from coatcheck.protocol.terms import CLASSICAL, SUITES, read_terms
 from coatcheck.protocol.ticket import Receipt
 from coatcheck.protocol.wire import uploads
 from coatcheck.protocol.wire.batches import Batch, Manifest, bits_of
-from coatcheck.protocol.wire.bulletins import Bulletin, Checkpoint, Posting
+from coatcheck.protocol.wire.bulletins import (
+    KEYS_LEAF,
+    Bulletin,
+    Checkpoint,
+    KeyList,
+    Posting,
+)
 from coatcheck.protocol.wire.messages import PayloadFormat, decode_answer, decode_letter
 from coatcheck.protocol.wire.uploads import Registration, Upload
 from vectors import conversations, examining, noises, trees
@@ -326,6 +333,16 @@ def _gateway_keys(case: Case) -> Case:
     return {"number": config.number, "key": config.key.raw.hex(), "aead": config.aead}
 
 
+def _key_list(case: Case) -> Case:
+    raw = bytes.fromhex(case["input"])
+    keys = KeyList.decode(raw)
+    signed = KeyList.signed_part(keys.keys, keys.until)
+    VerifyingKey(keys.verifying).check(keys.signature, signed)
+    leaf = hashlib.sha256(b"\0" + KEYS_LEAF + raw).hexdigest()
+    fields = {"verifying": keys.verifying.hex(), "until": keys.until, "keys": keys.keys.hex()}
+    return {**fields, "leaf": leaf}
+
+
 def _oblivious(case: Case) -> Case:
     """Open a request as the gateway with the board's seed, and answer it with a fixed salt."""
     opened = oblivious_http.GatewayKey(7, seed(BOARD)).open(bytes.fromhex(case["input"]))
@@ -368,6 +385,7 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "consistency": trees.consistency,
     "binary-http": _binary,
     "gateway-keys": _gateway_keys,
+    "key-list": _key_list,
     "oblivious": _oblivious,
     "cell": conversations.cell,
     "rings": conversations.rings,

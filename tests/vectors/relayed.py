@@ -1,6 +1,7 @@
 """Vectors of what goes through a relay: Binary HTTP, keys of gateways, encapsulated requests."""
 
 import base64
+import hashlib
 import struct
 from typing import Any
 
@@ -8,7 +9,9 @@ from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKey
 
+from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.oblivious_http import GatewayKey
+from coatcheck.protocol.terms import CLASSICAL
 from vectors.kinds import BOARD, Case, seed
 from vectors.writing import case, flip
 
@@ -21,7 +24,7 @@ GET = bytes.fromhex("00034745540468747470036578740c2f636865636b706f696e743f")
 
 def cases() -> list[Case]:
     """Write all of them."""
-    return _requests() + _responses() + _keys() + _sealed()
+    return _requests() + _responses() + _keys() + _key_lists() + _sealed()
 
 
 def _requests() -> list[Case]:
@@ -124,6 +127,34 @@ def _keys() -> list[Case]:
     made = [case(name, "gateway-keys", raw, fields=f) for name, (raw, f) in good.items()]
     made += [case(name, "gateway-keys", raw, "malformed") for name, raw in bad.items()]
     return [*made, case("a key of low order", "gateway-keys", keys(low), "bad-key")]
+
+
+def _key_lists() -> list[Case]:
+    """Write what the board logs: a key list with its end, and the board's signature over both."""
+    config = GatewayKey(7, seed(BOARD)).config()
+    keys, until = struct.pack(">H", len(config)) + config, 20_000 * 86_400
+    signing = KeyPairs(CLASSICAL, seed(BOARD)).signing
+    public = signing.public_raw
+
+    def logged(keys: bytes, until: int, *, signed: int = until) -> bytes:
+        label = b"coatcheck/v1/gateway\0" + struct.pack(">Q", signed)
+        head = b"\1\0\0\0" + public + struct.pack(">Q", until)
+        return head + signing.sign(label + keys) + keys
+
+    good = logged(keys, until)
+    leaf = hashlib.sha256(b"\0\4" + good).hexdigest()
+    fields = {"verifying": public.hex(), "until": until, "keys": keys.hex(), "leaf": leaf}
+    bad = {
+        "of another day": (logged(keys, until + 86_400, signed=until), "bad-signature"),
+        "with an altered key": (good[:-1] + b"\1", "bad-signature"),
+        "for no day": (logged(keys, until + 1, signed=until + 1), "malformed"),
+        "of another version": (b"\2" + good[1:], "malformed"),
+        "with a spare byte": (good[:1] + b"\1" + good[2:], "malformed"),
+        "without keys": (logged(b"", until), "malformed"),
+        "too long": (logged(bytes(1025 - 108), until), "malformed"),
+    }
+    made = [case("logged", "key-list", good.hex(), fields=fields)]
+    return made + [case(name, "key-list", raw.hex(), error) for name, (raw, error) in bad.items()]
 
 
 def _sealed() -> list[Case]:

@@ -55,7 +55,6 @@ export function caps(params, domain, { bounded }) {
  * @param {any} mechanism
  */
 function capLaw({ axes, ball, reach, whole, heads, apart, epsilon }) {
-  if (!epsilon) return { epsilon: 0, cap: 1, apart: 0, kernel: 1 };
   const cap = ratio([TOSSES - heads, TOSSES]) * ratio(ball.countsAbove(reach, whole));
   const deep = reach - apart;
   const core = deep >= 0 ? ratio(ball.counts(deep, reach)) : 0;

@@ -193,7 +193,7 @@ export class Session {
    */
   async settle(place, { words = "", axes = 2, patience = 600, look = 1 } = {}) {
     const [ticket, round] = [await this.#ticket(), await this.round()];
-    if (await this.#store.hasLedger()) checkLetters(await this.#store.ledger(), ticket);
+    if (place !== null && await this.#store.hasLedger()) checkLetters(await this.#store.ledger(), ticket);
     const answer = this.#answer ?? await this.collect({ patience });
     const options = {
       round, sizes: answer.sizes, words: toBytes(words), board: await this.#board(), decoyAnswers: this.#decoyAnswers, axes, look, patience,

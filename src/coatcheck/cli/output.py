@@ -105,7 +105,15 @@ def table(
 
 def service_table(service: Mapping[str, Any], unit: str) -> "Table":
     """Return how well people were served: privately, with true places, and by chance."""
-    headings = ("", "served", "pairs", "mean distance", "median", "within radius")
+    headings = (
+        "",
+        "served",
+        "pairs",
+        "mean distance",
+        "median",
+        "of named, near",
+        "of near, found",
+    )
     rows = [
         (
             label,
@@ -113,7 +121,7 @@ def service_table(service: Mapping[str, Any], unit: str) -> "Table":
             f"{row['pairs']:,}",
             length(row["mean_distance"], unit),
             length(row["median_distance"], unit),
-            "" if math.isnan(row["within"]) else f"{row['within']:.1%}",
+            *("" if math.isnan(row[key]) else f"{row[key]:.1%}" for key in ("within", "recall")),
         )
         for label, row in (
             ("private, by letter", service.get("settled")),

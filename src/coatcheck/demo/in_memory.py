@@ -38,6 +38,7 @@ def run_in_memory(scenario: "Scenario", *, entropy: "Entropy | int") -> Trial:
         entropy=entropy,
         settle=scenario.settle,
         alone=scenario.alone if near else None,
+        decoys=0,
     )
 
 

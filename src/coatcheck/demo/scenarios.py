@@ -38,7 +38,7 @@ _TASKS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "friends": ("neighbours", {"radius": 600.0, "limit": 5}),
 }
 _CANDIDATES: Final = 5
-_LISTED: Final = {"nearby": 12, "friends": 32}  # the most candidates that a person tests by letter
+_LISTED: Final = {"nearby": 40, "friends": 40}  # the most candidates that a person tests by letter
 _SEED: Final = 2026
 _LINES: Final = {
     "nearby": ("coffee at the corner?", "in ten minutes"),
@@ -185,14 +185,15 @@ def make_scenario(
     task = make_task(task_name, names=tuple(groups), box=box, candidates=candidates, **options)
     alone = one_partner(task)
     if name == "nearby" or (settle and name == "friends"):
-        task = tasks.from_params({**task.params(), "limit": _LISTED[name], "mutual": True})
+        lists = {"limit": _LISTED[name], "mutual": True, "by": "chance"}
+        task = tasks.from_params({**task.params(), **lists})
     sizes = [len(rows) for rows in groups.values()]
     planning()
     return Scenario(
         name=name,
         epsilon=epsilon,
         task=task,
-        drafts=plan_groups(sizes, task=task, domain=box, epsilon=epsilon),
+        drafts=plan_groups(sizes, task=task, domain=box, epsilon=epsilon, decoys=0),
         values=tuple(groups.values()),
         box=box,
         lines=_LINES[name],

@@ -42,7 +42,7 @@ from coatcheck.demo import city
 from coatcheck.domains import Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse, Refused
-from coatcheck.protocol.server import numbers
+from coatcheck.protocol import server
 from coatcheck.protocol.settling.rings import Rings
 from coatcheck.tasks.contract import Scale, scaled
 
@@ -197,8 +197,9 @@ class Rounds:
         draft, honest = self._draft, len(self._values)
         everybody = np.concatenate([self._values, claimed / np.array(self.scale)])
         reports = draft.randomizer.randomize(everybody, entropy, clamp=True)
-        estimates = numbers(draft.randomizer, reports, cast("Decode", draft.decode))
-        (lists,) = self._task([estimates])
+        estimates = server.numbers(draft.randomizer, reports, cast("Decode", draft.decode))
+        beliefs = [server.belief(draft.randomizer, reports)]
+        (lists,) = tasks.answer(self._task, [estimates], beliefs=beliefs, canonical=False)
         if not isinstance(lists, tasks.References):
             raise Misuse("the trilaterator needs a task that answers with people")
         seen = []

@@ -24,7 +24,7 @@ from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.planning.budget_search import Design, Promise, designed
 from coatcheck.protocol.server import belief
-from coatcheck.randomizers import GridResponse, Prior
+from coatcheck.randomizers import GridResponse, Prior, Randomizer
 from coatcheck.randomizers.choice import Choice
 from coatcheck.tasks.contract import Positions, scale_of, scaled
 from coatcheck.tasks.matching import lists_of
@@ -248,7 +248,7 @@ class _Rounds:
         """Run a round, and return the share of people who are served."""
         messages, owners, beliefs = [], [], []
         for randomizer, people in zip(one.randomizers, crowd, strict=True):
-            reports, rows = self._messages(randomizer, people, one.decoys)
+            reports, rows = with_decoys(randomizer, people, one.decoys, self._entropy)
             messages.append(np.asarray(randomizer.estimate(reports, "raw"), dtype=np.float64))
             owners.append(rows)
             beliefs.append(belief(randomizer, reports, decoys=one.decoys))
@@ -261,17 +261,21 @@ class _Rounds:
             one.task, answers, places, owners, near_radii(one.task, self._domains[0])
         )
 
-    def _messages(
-        self, randomizer: GridResponse, people: Floats, decoys: int
-    ) -> tuple[NDArray[np.int64], Positions]:
-        """Return reports and decoys in random order, and whose they are: -1 for decoys."""
-        own = randomizer.randomize(people, self._entropy, clamp=True)
-        count = decoys * len(own)
-        columns = [self._entropy.below(cells, count) for cells in randomizer.cells]
-        messages = np.concatenate([own, np.stack(columns, axis=1).astype(np.int64)])
-        owners = np.concatenate([np.arange(len(own)), np.full(count, -1)])
-        order = np.argsort(self._entropy.words(len(owners)), kind="stable")
-        return messages[order], owners[order]
+
+def with_decoys(
+    randomizer: Randomizer, people: Floats, decoys: int, entropy: Entropy
+) -> tuple[NDArray[np.int64], Positions]:
+    """Return reports and decoys in random order, and whose they are: -1 for decoys."""
+    own = np.asarray(randomizer.randomize(people, entropy, clamp=True), dtype=np.int64)
+    if not decoys:
+        return own, np.arange(len(own))
+    count = decoys * len(own)
+    widths = (randomizer.high - randomizer.low + 1).tolist()
+    columns = [entropy.below(width, count) for width in widths]
+    messages = np.concatenate([own, np.stack(columns, axis=1).astype(np.int64) + randomizer.low])
+    owners = np.concatenate([np.arange(len(own)), np.full(count, -1)])
+    order = np.argsort(entropy.words(len(owners)), kind="stable")
+    return messages[order], owners[order]
 
 
 def share_served(
@@ -292,7 +296,7 @@ def share_served(
         return share_found(lists, places[0], radius=radii[-1], owners=owners[0])
     asking = int(len(owners[0]) > len(owners[1]))
     tables = [
-        _people_only(table, owners[asking], owners[1 - asking], rows=len(places[asking]))
+        people_only(table, owners[asking], owners[1 - asking], rows=len(places[asking]))
         for table in lists_of(answers[asking], int(getattr(task, "candidates", 1)))
     ]
     ours, theirs = places[asking], places[1 - asking]
@@ -320,7 +324,7 @@ def near_squares(box: Box, count: int) -> tuple[int, ...]:
     return tuple(max(1, round(float(length) / side)) for length in sides)
 
 
-def _people_only(table: Positions, ours: Positions, theirs: Positions, *, rows: int) -> Positions:
+def people_only(table: Positions, ours: Positions, theirs: Positions, *, rows: int) -> Positions:
     """Return lists of messages as lists of people, one row per person; -1 for decoys."""
     lists = np.full((rows, table.shape[1]), -1)
     is_own = ours >= 0

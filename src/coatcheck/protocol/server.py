@@ -313,7 +313,7 @@ class Server:
         task = self.task
         if not isinstance(task, RunsByRegion) or task.reach is None:
             return []
-        reads_more = isinstance(task, tasks.ReadsNotes | tasks.ReadsBeliefs)
+        reads_more = isinstance(task, tasks.ReadsNotes) or getattr(task, "reads_beliefs", False)
         if reads_more or isinstance(self.randomizers[0], CoinResponse) or count <= 1:
             return []
         (estimates,) = self._estimates(reports)

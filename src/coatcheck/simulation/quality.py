@@ -27,8 +27,12 @@ class Quality:
         pairs: how many partners they got, all together.
         mean_distance: between a person and a partner, in the unit of the box; nan without pairs.
         median_distance: the median of the same distances.
-        within: the share of pairs within the task's radius; for candidates of a task without a
-            radius, within a fifth of the box's shorter side; otherwise nan.
+        within: precision: the share of pairs that are near, which is within the task's radius; for
+            candidates of a task without a radius, within a fifth of the box's shorter side;
+            otherwise nan.
+        recall: near pairs as a share of those that the task names from true places. For everybody
+            at most as many count as an answer to true places may name, so that finding many near
+            people for some does not make up for finding nobody for others; nan without a radius.
     """
 
     served: int
@@ -36,6 +40,7 @@ class Quality:
     mean_distance: float
     median_distance: float
     within: float
+    recall: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +106,14 @@ def measure(
     people, partners = _columns(named)
     radius = getattr(task, "radius", shorter_side(box) / 5 if names_many(task) else None)
 
+    limit = int(getattr(task, "limit", 1))
+
+    def near(rows: NDArray[np.int64], others: NDArray[np.int64]) -> int:
+        apart = misses(box, values[0][rows], values[-1][others])
+        return int(np.minimum(np.bincount(rows[apart <= (radius or 0.0)]), limit).sum())
+
+    possible = near(first.owners(), first.indices)
+
     def quality(rows: NDArray[np.int64], others: NDArray[np.int64]) -> Quality:
         apart = misses(box, values[0][rows], values[-1][others])
         some = len(apart) > 0
@@ -110,6 +123,7 @@ def measure(
             mean_distance=float(apart.mean()) if some else math.nan,
             median_distance=float(np.median(apart)) if some else math.nan,
             within=float((apart <= radius).mean()) if some and radius is not None else math.nan,
+            recall=near(rows, others) / possible if possible and radius is not None else math.nan,
         )
 
     return Service(

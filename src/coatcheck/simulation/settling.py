@@ -26,9 +26,10 @@ from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning import Plan, Recommendation, plan
+from coatcheck.planning.settled_rounds import people_only, with_decoys
 from coatcheck.protocol.drafting import usual_settling
 from coatcheck.protocol.keys import address_of
-from coatcheck.protocol.server import belief
+from coatcheck.protocol.server import belief, numbers
 from coatcheck.protocol.settling.rings import Rings, cell_of
 from coatcheck.protocol.settling.rules import NOTICES, Kind, schedule
 from coatcheck.protocol.terms import SettleTerms
@@ -211,10 +212,13 @@ def _round(
         _people(group, max(2, round(size * shrink)), entropy)
         for group, size in zip(planned.groups, sizes, strict=True)
     ]
-    reports = [
-        group.best.randomizer.randomize(people, entropy, clamp=True)
-        for group, people in zip(planned.groups, truth, strict=True)
-    ]
+    reports, owners = zip(
+        *(
+            with_decoys(group.best.randomizer, people, group.decoys, entropy)
+            for group, people in zip(planned.groups, truth, strict=True)
+        ),
+        strict=True,
+    )
     small = int(len(truth[1]) < len(truth[0]))
     few, many = truth[small], truth[1 - small]
     named = _answers(planned, task, reports)[small]
@@ -222,7 +226,9 @@ def _round(
         raise Misuse(f"task {task.name} answers with numbers, not with partners; choose another")
     return [
         _figures(pairs, few, many, box, task)
-        for pairs in _pairs(named, (few, many), box, task, ways)
+        for pairs in _pairs(
+            named, (few, many), (owners[small], owners[1 - small]), (task, box), ways
+        )
     ]
 
 
@@ -241,13 +247,14 @@ def _answers(
     """Answer reports as the server does."""
     groups = list(zip(planned.groups, batch, strict=True))
     estimates = [
-        np.asarray(group.best.randomizer.estimate(reports, group.best.how))
+        numbers(group.best.randomizer, reports, group.best.how, decoys=group.decoys)
         for group, reports in groups
     ]
     beliefs = None
     if getattr(task, "reads_beliefs", False):
         beliefs = [
-            belief(group.best.randomizer, reports, prior=group.prior) for group, reports in groups
+            belief(group.best.randomizer, reports, prior=group.prior, decoys=group.decoys)
+            for group, reports in groups
         ]
     return tasks.answer(task, estimates, beliefs=beliefs)
 
@@ -255,19 +262,22 @@ def _answers(
 def _pairs(
     named: tasks.References,
     sides: tuple[Floats, Floats],
-    box: Box,
-    task: tasks.Task,
+    owners: tuple[Positions, Positions],
+    of: tuple[tasks.Task, Box],
     ways: Sequence[tuple[int, ...]],
 ) -> Iterator[Positions]:
-    """Yield for each way the partner of everybody of the smaller group, or -1."""
-    few, many = sides
+    """Yield for each way the partner of everybody of the smaller group, or -1.
+
+    `owners` says whose each message of either side is.
+    """
+    (few, many), (task, box) = sides, of
     if named.second is None:
-        partner = np.full(len(few), -1)
-        partner[named.owners()] = named.indices
-        yield partner
+        table = np.full((len(named), 1), -1)
+        table[named.owners(), 0] = named.indices
+        yield people_only(table, *owners, rows=len(few))[:, 0]
         return
     count = int(named.counts().max(initial=1))
-    lists = lists_of(named, count)
+    lists = [people_only(table, *owners, rows=len(few)) for table in lists_of(named, count)]
     for asks in ways:
         terms = replace(usual_settling(task, box), asks=asks)
         yield settle_by_rings(few, many, lists, terms=terms, scale=scale_of(box))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee
@@ -28,6 +29,7 @@ from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.planning.budget_search import usual_delta
+from coatcheck.planning.settled_rounds import has_letters
 from coatcheck.protocol.server import numbers
 from coatcheck.protocol.terms import SettleTerms
 from coatcheck.randomizers import Decode, Goal, Prior
@@ -128,8 +130,12 @@ def plan_groups(
     corrupted: Sequence[int] = (),
     goal: Goal = "mean",
     prior: Prior | None = None,
+    decoys: int | None = None,
 ) -> tuple[Recommendation, ...]:
     """Choose each group's mechanism so that its crowd keeps (ε, δ), by default with the usual δ.
+
+    If people settle by letter, trial rounds choose it and the number of decoys, unless `decoys` is
+    given: 0 chooses by the mean error.
 
     *Guarantee:* every group keeps (ε, δ) if all its people come, except for the corrupted and the
     people whom answers to the corrupted expose.
@@ -141,10 +147,14 @@ def plan_groups(
     }
     if delta is None:
         delta = usual_delta(sizes)
+    if has_letters(task) and decoys != 0:
+        return plan(
+            groups, epsilon=epsilon, delta=delta, goal="task", task=task, prior=prior, decoys=decoys
+        ).groups
     planned = plan(groups, epsilon=epsilon, delta=delta, goal=goal, task=task, prior=prior)
     if task.name == "neighbours":
-        # Everybody with a report in one cell would get the same few neighbours, and these would
-        # get letters from all of them: neighbours need places that differ.
+        # Everybody with a report in one cell would get the same few neighbours, and on a map it
+        # would hide that each report is one person's: neighbours need places that differ.
         return tuple(group.without("grid") for group in planned.groups)
     return planned.groups
 
@@ -157,6 +167,7 @@ def describe_group(group: GroupPlan, promise: Guarantee) -> dict[str, Any]:
         "randomizer": group.randomizer.name,
         "decode": group.decode,
         "local_epsilon": group.randomizer.epsilon,
+        "decoys": group.decoys,
         "epsilon": promise.epsilon,
         "delta": promise.delta,
         "anonymous": promise.anonymous,
@@ -177,11 +188,12 @@ def run_trial(
     prior: Prior | None = None,
     settle: SettleTerms | None = None,
     alone: tasks.Task | None = None,
+    decoys: int | None = None,
 ) -> Trial:
     """Run a round of everybody in memory, and measure how well they are served.
 
     `entropy` is a source, or a seed. With `settle` people settle by letter, by these terms; `alone`
-    is the task that would serve them without letters.
+    is the task that would serve them without letters. `decoys` are as for `plan_groups`.
     """
     values = [np.asarray(groups[name], dtype=np.float64) for name in task.groups]
     for name, rows in zip(task.groups, values, strict=True):
@@ -201,30 +213,47 @@ def run_trial(
         delta=delta,
         corrupted=corrupted,
         prior=prior,
+        decoys=decoys,
     )
     draws = source(entropy)
     outcome = simulate(plans, values, task=task, entropy=draws, name="trial", prior=prior)
     settled = None if settle is None else _settled(outcome, values, task=task, terms=settle)
     server_view, terms = view(outcome, "server"), outcome.round.terms.groups
-    owners = [[outcome.whose[address][1] for address in group] for group in server_view.addresses]
+    nobody = (-1, -1)
+    owners = [
+        [outcome.whose.get(address, nobody)[1] for address in group]
+        for group in server_view.addresses
+    ]
     estimates, unlearned = [], []
     for group, of, reports in zip(outcome.groups, terms, server_view.reports, strict=True):
         how = cast("Decode", of.decode)
-        estimates.append(numbers(group.randomizer, reports, how, prior=prior))
-        if how in LEARNED and not decode_batch(group.randomizer, reports, prior=prior).learned:
+        estimates.append(numbers(group.randomizer, reports, how, prior=prior, decoys=group.decoys))
+        if how in LEARNED and not _learned(group, reports, prior):
             unlearned.append(of.name)
     decoded = zip(estimates, values, owners, strict=True)
     named = [(row, other) for row, others in enumerate(outcome.partners(0)) for _, other in others]
     if names_many(task) or alone is not None:
-        named = named_alone(alone or task, estimates, owners)
+        pairs = named_alone(alone or task, estimates, owners)
+        named = [pair for pair in pairs if min(pair) >= 0]
     return Trial(
         outcome=outcome,
         box=box,
-        errors=tuple(misses(box, places, rows[own]) for places, rows, own in decoded),
+        errors=tuple(_errors(box, *group) for group in decoded),
         service=measure(named, values, task=alone or task, box=box, entropy=draws, settled=settled),
         unlearned=tuple(unlearned),
         settled=tuple(settled or ()),
     )
+
+
+def _learned(group: GroupPlan, reports: NDArray[np.int64], prior: Prior | None) -> bool:
+    """Return whether a batch was large enough to learn from."""
+    return decode_batch(group.randomizer, reports, prior=prior, decoys=group.decoys).learned
+
+
+def _errors(box: Box, estimates: Floats, values: Floats, owners: Sequence[int]) -> Floats:
+    """Return how far the estimates of reports are from the values; decoys have no value."""
+    own = np.array(owners, dtype=np.int64)
+    return misses(box, estimates[own >= 0], values[own[own >= 0]])
 
 
 def _settled(

@@ -44,7 +44,7 @@ function failure(error) {
 function person(number, round) {
   const seed = new Uint8Array(32).fill(number);
   const none = new Uint8Array();
-  const ticket = { round: "r", digest: round.digest, suite: "x25519", group: 0, seed, upload: none, registrations: [], registered: [], receipt: none, written: 0, seen: [] };
+  const ticket = { round: "r", digest: round.digest, suite: "x25519", group: 0, seed, upload: none, registrations: [], registered: [], receipt: none, written: 0, seen: [], decoys: [] };
   return { ticket, keys: c.keyPairs(round.suite, seed) };
 }
 

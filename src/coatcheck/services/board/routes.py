@@ -259,6 +259,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             raise Problem("forbidden", "this board knows no role with this key")
         if not keys.until - PERIOD - SLACK <= self.clock.now() < keys.until + SLACK:
             raise Problem("closed", "this key list is not for today")
+        _check(keys.verifying, keys.signature, KeyList.signed_part(keys.keys, keys.until))
         return Posted(await self.show(None, "keys", raw))
 
     # -- appending, and background steps

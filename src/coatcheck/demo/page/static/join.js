@@ -114,7 +114,7 @@ function promise() {
   const flood = round.open
     ? ` Anybody may report in this round: against an outsider who floods it with reports, only the local ε = ${digits(local)} is proven.` : "";
   say("terms", `Signed by the server and every shuffler, with keys that this page trusts. Among at least ${of.minimum} ${of.name}, this browser computes ε = ${digits(epsilon)} at δ = ${delta} (promised: ${digits(of.promise.epsilon)}), by ${randomizer.name} response drawn here.${flood}`);
-  $("letters").hidden = !round.terms.settle;
+  $("telling").hidden = !round.terms.settle;
   $("disclosure").textContent = coatcheck.disclosureText(invitation);
 }
 
