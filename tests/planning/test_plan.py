@@ -63,7 +63,7 @@ def test_joint_search_reproduces_the_square(row: dict[str, float]) -> None:
 def test_joint_search_reproduces_six_dimensions(row: dict[str, float]) -> None:
     """The same in six dimensions, where caps overlap."""
     found = squared(row, SIX)
-    assert 0.9 * row["six_joint"] < found < 1.004 * row["six_joint"]
+    assert 0.8 * row["six_joint"] < found < 1.004 * row["six_joint"]
     assert found < paper(row, SIX).worst_error("unbiased", power=2)
 
 
