@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 SEEDS = range(100, 108)
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
 RADIUS = 0.4
-CANDIDATES = 10
+CANDIDATES = 16
 _NOISE = 1_000_000  # noise is drawn from other seeds than places
 Pairs = list[tuple[int, int]]
 

@@ -146,7 +146,26 @@ def test_candidates_settle_in_the_simulation(tmp_path: Path) -> None:
     assert settled["within"] > service["private"]["within"]
     alone = CliRunner().invoke(main, [*arguments, "--settle"])
     assert alone.exit_code == 2
-    assert "give also `--candidates 5`" in alone.output
+    assert "give also `--candidates 8`" in alone.output
+
+
+@pytest.mark.world
+def test_neighbours_find_out_by_letter_who_is_near(tmp_path: Path) -> None:
+    """With `--settle` nearly all who are named are near, and most of those near are found."""
+    rows = "".join(f"{lat},{lon}\n" for lat, lon in city(300, seed=3))
+    (tmp_path / "members.csv").write_text(f"lat,lon\n{rows}", encoding="utf-8")
+    arguments = ["simulate", str(tmp_path / "members.csv"), "--task", "neighbours"]
+    options = ["--radius", "1500", "--epsilon", "2", "--settle", "--json"]
+    result = CliRunner().invoke(main, [*arguments, *options])
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    service = document["service"]
+    assert service["settled"]["within"] > 0.95
+    assert service["settled"]["recall"] > 0.6 > service["private"]["recall"]
+    assert service["settled"]["served"] > 0.85 * service["without_noise"]["served"]
+    assert document["task"]["by"] == "chance"
+    assert document["task"]["limit"] == 40
+    assert document["groups"][0]["decoys"] in {0, 1, 2}
 
 
 def test_the_command_prints_a_stamp_tables_and_the_promise(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from coatcheck.cli.output import STAMP, length, service_table, show, table
 from coatcheck.domains import Floats
 from coatcheck.domains.tables import group_name, read_places
 from coatcheck.errors import Misuse, OutsideDomain
+from coatcheck.planning.settled_rounds import has_letters
 from coatcheck.protocol.drafting import usual_settling
 from coatcheck.randomizers import Prior
 from coatcheck.simulation import trial
-from coatcheck.simulation.quality import names_many
 from coatcheck.tasks import Task, load
 from coatcheck.tasks.equivariance import Verdict, check_equivariance
 
@@ -52,11 +52,11 @@ def simulate(
     columns: Annotated[str | None, "The two columns that hold a place, such as lat,lon."] = None,
     group_by: Annotated[str | None, "The column or property that names a row's group."] = None,
     radius: Annotated[float | None, "The task's radius, in metres or in the columns' unit."] = None,
-    limit: Annotated[int | None, "The most neighbours in an answer."] = None,
+    limit: Annotated[int | None, "The most neighbours, or candidates, in an answer."] = None,
     candidates: Annotated[
         int | None, "Number of candidates per person, who settle by letter."
     ] = None,
-    settle: Annotated[bool, "Let candidates settle by letter."] = False,
+    settle: Annotated[bool, "Let people find out by letter which candidates are near."] = False,
     box: Annotated[Sequence[float], _BOX, "The box of the terms: south,west,north,east."] = (),
     clamp: Annotated[bool, "Move places outside the box to its edge."] = False,
     corrupted: Annotated[
@@ -74,8 +74,8 @@ def simulate(
     \b
     coatcheck simulate riders.csv drivers.csv --epsilon 1
     coatcheck simulate day.geojson --group-by role --task maximum-matching --radius 800
-    coatcheck simulate riders.csv drivers.csv --candidates 5 --settle
-    coatcheck simulate members.csv --task neighbours --radius 500 --limit 8 --json
+    coatcheck simulate riders.csv drivers.csv --candidates 8 --settle
+    coatcheck simulate members.csv --task neighbours --radius 500 --settle
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
     names = [name.strip() for name in columns.split(",")] if columns else []
     groups, degrees = _groups(files, columns=names, group_by=group_by)
@@ -87,8 +87,11 @@ def simulate(
     work = trial.make_task(
         task, names=tuple(groups), box=around, radius=radius, limit=limit, candidates=candidates
     )
-    if settle and not names_many(work):
-        raise Misuse("`--settle` needs candidates; give also `--candidates 5`")
+    alone = None
+    if settle and work.name == "neighbours":
+        work, alone = trial.by_letter(work, stated=limit is not None)
+    if settle and not has_letters(work):
+        raise Misuse("`--settle` needs candidates; give also `--candidates 8`")
     if len(corrupted) not in {1, len(groups)}:
         raise Misuse(
             f"`--corrupted` {_MANY}, got {len(corrupted)} numbers for {len(groups)} groups"
@@ -106,6 +109,7 @@ def simulate(
             clamp=clamp,
             prior=_prior(prior, columns=names),
             settle=usual_settling(work, around) if settle else None,
+            alone=alone,
         )
     except OutsideDomain as error:
         raise Misuse(str(error).replace("pass clamp=True", "give `--clamp`")) from None

@@ -39,6 +39,7 @@ from coatcheck.simulation.quality import Service, measure, named_alone, names_ma
 from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.simulation.settling import find_near, settle_round
 from coatcheck.tasks.contract import scale_of
+from coatcheck.tasks.neighbours import WANTED
 
 _LOCATION_TASKS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "least-cost-matching": (2, ("candidates",)),
@@ -46,6 +47,8 @@ _LOCATION_TASKS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "neighbours": (1, ("radius", "limit")),
 }
 """Tasks on places: how many groups they have, and which options."""
+LISTED: Final = 40
+"""How many candidates a person tests by letter, if nobody says."""
 _MARGIN: Final = 0.02
 
 
@@ -118,6 +121,18 @@ def make_task(
     return tasks.from_params(
         {"name": name, "groups": list(names), "scale": list(scale_of(box)), **options}
     )
+
+
+def by_letter(task: tasks.Task, *, stated: bool) -> tuple[tasks.Task, tasks.Task]:
+    """Return neighbours who find out by letter who is near, and the same task without letters.
+
+    If the limit is not stated, as many are listed as most people need to find somebody, and the
+    server alone names a few.
+    """
+    params = task.params()
+    listed = params["limit"] if stated else LISTED
+    with_letters = {**params, "limit": listed, "mutual": True, "by": "chance"}
+    return tasks.from_params(with_letters), tasks.from_params({**params, "limit": WANTED})
 
 
 def plan_groups(
