@@ -73,7 +73,7 @@ def test_overdue_outcomes_are_named_with_what_they_may_cost(home: Path) -> None:
 def test_what_letters_may_tell_is_limited_and_shown(home: Path) -> None:
     """`me set --disclosures` limits one round; `me show` prints the sum of all rounds."""
     typed("me", "begin", "--epsilon", "5")
-    assert defaults()["take-part"]["disclosures"] == 20
+    assert defaults()["take-part"]["disclosures"] == 40
     assert typed("me", "set", "--disclosures", "6").exit_code == 0
     assert defaults()["take-part"]["disclosures"] == 6
     assert typed("me", "set", "--disclosures", "0").exit_code == 2

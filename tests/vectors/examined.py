@@ -141,7 +141,8 @@ def _crowds() -> Iterator[Case]:
         ends = [delta_interval(law, size=crowd, epsilon=epsilon, decide=0.0) for law in bounds]
         low, high = min(low for low, _ in ends), min(high for _, high in ends)
         boxes = by_the_book.delta_of_params(randomizer.params(), crowd, epsilon)
-        low = min(low, boxes * (1 - 1e-5))  # that of boxes that overlap is closer (S20.30)
+        if boxes < low:  # that of boxes that overlap is closer (S20.30), and no interval
+            low, high = boxes * (1 - 1e-6), boxes
         given = {"crowd": crowd, "decoys": 0, "epsilon": epsilon}
         yield _enclosed(name, {"params": randomizer.params(), **given}, low, high)
     decoyed: list[tuple[str, Randomizer, int, int, float]] = [

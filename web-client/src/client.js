@@ -18,7 +18,7 @@ import { ADDRESS } from "./suites.js";
 import { decoyTickets } from "./ticket.js";
 import { verifySignatures } from "./agreement.js";
 
-const DISCLOSURES = 20; // the most candidates who may learn an answer by letter, unless the limit says otherwise
+const DISCLOSURES = 40; // the most candidates who may learn an answer by letter, unless the limit says otherwise
 
 /**
  * Check the terms for one group; refuse them if they promise less than `limit`. Uses nothing private. `now` in seconds since 1970.

@@ -2,7 +2,7 @@
 
 /**
  * @typedef {{ epsilon: number, delta: number, disclosures?: number }} Limit the most that something may cost; in one round
- *   also how many candidates may learn an answer by letter, 20 unless stated, 0 for nobody
+ *   also how many candidates may learn an answer by letter, 40 unless stated, 0 for nobody
  */
 /** @typedef {{ candidates: number, cells: number, rings: number, chooses: boolean }} Disclosure what letters may tell candidates */
 /** @typedef {{ least: number, of: (string[] | Quorum)[] }} Quorum at least so many of these witnesses, or quorums */

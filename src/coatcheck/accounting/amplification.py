@@ -18,7 +18,7 @@ from typing import Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.accounting import hockey_stick
+from coatcheck.accounting import box_caps, hockey_stick
 from coatcheck.accounting.guarantee import (
     METHODS,
     Certificate,
@@ -31,11 +31,13 @@ from coatcheck.accounting.laws import (
     MOST_LOCAL,
     AnyLdp,
     AnyPair,
+    Boxed,
     Clones,
     Law,
     OwnCoin,
     TwoLevel,
     WithDecoys,
+    grid,
     pair,
 )
 from coatcheck.accounting.numerics import (
@@ -43,12 +45,9 @@ from coatcheck.accounting.numerics import (
     EPSILON,
     Array,
     Excess,
-    at_least,
     bisect,
     check_delta,
     check_epsilon,
-    excess,
-    point,
     root,
 )
 from coatcheck.errors import Misuse
@@ -379,16 +378,17 @@ def _closed_form_inverse(epsilon: float, size: int, delta: float) -> float:
     return last if holds(last) else bisect(holds, good=epsilon, bad=last)
 
 
-# -- lower bounds: how much privacy a crowd loses on one of two data sets. They show how loose an
-# upper bound is; no promise depends on them. Everybody else holds one and the same value, which
-# makes the blanket identity an equality. Every cut and every rounding lowers the result, so the
-# crowd really reaches it.
+# -- lower bounds: how much privacy a crowd loses on some data set. They show how loose an upper
+# bound is; no promise depends on them. Everybody else holds one and the same value, which makes the
+# blanket identity an equality (Statement 2). Noise of width h makes it U(h), and the sum is at
+# least 2 U(h) - U(2h) (Statement 29).
 
-# The most counts of a binomial that are summed.
-_MAX_COUNTS: Final = 20_000
-# More than the relative rounding errors of a few products.
-_ROUNDING: Final = 1e-14
-_EDGES: Final = np.linspace(-5.0, 5.0, 41)
+_WIDTH: Final = 0.01
+# Minus the log of the images that the sums add, more than what the sums exceed their integrals by,
+# as a share of them, and the largest local ε at which their rounding is less than that.
+_FAR: Final = 45.0
+_EXCEEDED: Final = 1e-5
+_ROUNDED: Final = 12.0
 
 
 def reaches_a_delta(law: Law) -> bool:
@@ -407,79 +407,40 @@ def attainable_delta(law: Law, *, size: int, epsilon: float) -> float:
         rate, law = law.rate, law.law
     if epsilon >= law.epsilon:
         return 0.0
-    if isinstance(law, Clones):
-        law = AnyLdp(epsilon=law.epsilon)
-    if isinstance(law, AnyLdp):
-        apart = 1 / (math.exp(law.epsilon) + 1)
-        law = TwoLevel(epsilon=law.epsilon, cap=apart, apart=apart, reached=True)
+    if isinstance(law, AnyLdp | Clones):
+        law = grid(law.epsilon, cells=2)
     # For other laws no such δ is known; without `apart` all values have one cap.
     if not isinstance(law, TwoLevel) or not law.reached or law.apart <= 0:
         return 0.0
-    reached = _others_at_one_end(law.epsilon, rate * law.apart, size=size, epsilon=epsilon)
-    if law.third:
-        other = _others_apart(law.epsilon, rate * law.cap, size=size, epsilon=epsilon)
-        reached = max(reached, other)
+    # If all others hold x1: a report where x0's cap lies apart is theirs at most this often.
+    p, e = math.exp(law.epsilon), math.exp(epsilon)
+    reached = max(0.0, rate * law.apart * (p - e * size) * (1 - 1e-12))
+    if law.epsilon > _ROUNDED:
+        return reached
+    level, evidence = box_caps.kinds(law.epsilon, epsilon)
+    values = np.append(evidence / level, -math.expm1(epsilon))
+    for volumes in _thirds(law):
+        mass = np.append(rate * volumes * level, 1 - rate)
+        used = mass > 0
+        single, double = (
+            hockey_stick.mean_excess(values[used], mass[used], size=size, width=width, images=_FAR)
+            for width in (_WIDTH, 2 * _WIDTH)
+        )
+        reached = max(reached, 2 * single - double - _EXCEEDED * double)
     return reached
 
 
-def _others_apart(local: float, cap: float, *, size: int, epsilon: float) -> float:
-    """Bound δ from below if all others hold a value whose cap is disjoint from both caps.
+def _thirds(law: TwoLevel) -> Array:
+    """Return the masses of the nine kinds of reports of `box_caps`, for values of all others.
 
-    G is p-e and 1-pe on the two caps, (1-e)/p on the others' cap and 1-e elsewhere. Given C, the
-    count U in the others' cap is replaced by its mean within bins, which lowers the result.
+    They hold x0, or x1, or a value whose cap is disjoint from both; boxes know more of them.
     """
-    p1, e, e1 = math.expm1(local), math.exp(epsilon), math.expm1(epsilon)
-    step = p1 * (1 + e)
-    clones, mass = _window(size, 2 * cap)
-    means, shares = _bins(size - clones, min(1.0, (p1 + 1) * cap / (1 - 2 * cap)))
-    rest = (size - clones)[:, None] - p1 / (p1 + 1) * means
-    above = (e1 / step) * ((p1 + 2) / 2 * clones[:, None] + rest)
-    draws = np.broadcast_to(clones[:, None], above.shape)
-    share = e * math.expm1(local - epsilon) / step
-    room = share * draws * (1 - _ROUNDING) - e1 / step * rest * (1 + _ROUNDING)
-    values = (excess(draws, 0.5, above, room=room, sign=-1.0) * shares).sum(axis=1)
-    return step / size * float(mass @ values) * (1 - 1e-9)
-
-
-def _others_at_one_end(local: float, apart: float, *, size: int, epsilon: float) -> float:
-    """Bound δ from below if all others hold the second value: always possible, often weaker.
-
-    G is p-e on the first cap alone, 1/p-e on the second alone and 1-e elsewhere.
-    """
-    p1, e1 = math.expm1(local), math.expm1(epsilon)
-    p = p1 + 1
-    hits, mass = _window(size, apart)
-    misses = size - hits
-    chance = min(1.0, p * apart / (1 - apart))
-    enough = (p1 * hits * (1 - _ROUNDING) - e1 * size * (1 + _ROUNDING)) * p / p1
-    if chance > 1 - 1e-12:
-        values = np.maximum(enough - misses, 0.0)
-    else:
-        values = excess(misses, 1 - chance, misses * chance - enough, room=enough, sign=-1.0)
-    return p1 / p / size * float(mass @ values) * (1 - 1e-9)
-
-
-def _window(size: int, chance: float) -> tuple[Array, Array]:
-    """Return the likeliest counts of a binomial with their masses, rounded down."""
-    mean = size * chance
-    reach = min(_MAX_COUNTS / 2, 20 + 12 * math.sqrt(mean * (1 - chance)) + 10)
-    low, high = max(0, math.floor(mean - reach)), min(size, math.ceil(mean + reach))
-    counts = np.arange(low, high + 1, dtype=np.float64)
-    return counts, point(np.full_like(counts, size), chance, counts) * (1 - 1e-10)
-
-
-def _bins(draws: Array, chance: float) -> tuple[Array, Array]:
-    """Return the conditional means of a binomial in bins, and their probabilities, per row."""
-    if chance > 1 - 1e-12:
-        return draws[:, None], np.ones((draws.size, 1))
-    column = draws[:, None]
-    edges = np.ceil(column * chance + _EDGES * np.sqrt(column * chance * (1 - chance)))
-    tails = at_least(np.broadcast_to(column, edges.shape), chance, edges)
-    sums = column * chance * tails + np.maximum(edges, 0) * (1 - chance) * point(
-        np.broadcast_to(column, edges.shape), chance, edges
-    )
-    ones, zeros = np.ones_like(column), np.zeros_like(column)
-    shares = -np.diff(np.hstack([ones, tails, zeros]), axis=1)
-    totals = -np.diff(np.hstack([column * chance, sums, zeros]), axis=1)
-    means = np.where(shares > 1e-9, totals / np.maximum(shares, 1e-9), column * chance)
-    return means, np.where(shares > 1e-9, shares, 0.0)
+    worst = pair(law)
+    if isinstance(worst, Boxed):
+        return worst.caps.volumes
+    a, both = law.apart, max(0.0, law.cap - law.apart)
+    rest = max(0.0, 1 - math.expm1(law.epsilon) * law.cap - 2 * a - both)
+    rows = [[0, both, 0, a, 0, 0, a, 0, rest], [0, both, 0, 0, a, a, 0, 0, rest]]
+    if law.third and both <= 1e-12 * a:
+        rows.append([0, 0, 0, 0, 0, a, a, law.cap, max(0.0, rest - law.cap)])
+    return np.array(rows)

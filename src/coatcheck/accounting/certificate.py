@@ -19,13 +19,14 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from coatcheck.accounting import binary_response, hockey_stick
+from coatcheck.accounting import binary_response, box_caps, hockey_stick
 from coatcheck.accounting.binary_response import CUT, TwoReports
+from coatcheck.accounting.box_caps import BoxCaps
 from coatcheck.accounting.guarantee import Certificate
-from coatcheck.accounting.hockey_stick import END, UNIFORMS
 from coatcheck.accounting.laws import (
     ATOMS,
     AnyLdp,
+    Boxed,
     Channel,
     Clones,
     Fieldwise,
@@ -36,6 +37,7 @@ from coatcheck.accounting.laws import (
     WithDecoys,
     pair,
 )
+from coatcheck.accounting.numerics import END, UNIFORMS
 from coatcheck.errors import Misuse
 
 try:
@@ -126,13 +128,18 @@ def delta_interval(
         return 0.0, 0.0
     with ctx.workprec(_DIGITS):
         e = arb(epsilon).exp()
-        if isinstance(worst := pair(law), TwoReports):
+        worst = pair(law)
+        if isinstance(worst, TwoReports):
             return _two_reports(worst, size, epsilon)
         intervals = [
             enclose([(x - e * y, m) for x, y, m in atoms], size, decide, both=both)
             for atoms in _pairs(law)
         ]
-    return max(low for low, _ in intervals), min(1.0, max(high for _, high in intervals))
+        low, high = max(low for low, _ in intervals), min(1.0, max(high for _, high in intervals))
+        if isinstance(worst, Boxed):
+            closer = _box_caps(worst.caps, size, epsilon, high)
+            low, high = min(low, closer[0]), min(high, closer[1])
+    return low, high
 
 
 def _pairs(law: Law) -> list[list[Atom]]:
@@ -582,3 +589,85 @@ def _most_of_one_crowd(first: Ball, second: Ball, people: People) -> Ball:
     cut = arb(0, 1) * 8 * math.exp(-CUT) / ratio
     ends = [scale * ratio**m * (total + cut) for m, total in zip(modes, totals, strict=True)]
     return functools.reduce(arb.max, ends)
+
+
+# -- caps that are boxes
+
+
+def _box_caps(caps: BoxCaps, size: int, epsilon: float, guess: float) -> tuple[float, float]:
+    """Enclose the bound of `box_caps`, with the pool that floats choose."""
+    _, share = box_caps.closest(caps, size=size, epsilon=epsilon, guess=guess)
+    if share == 0:
+        return 1.0, 1.0
+    p, e, pool = arb(caps.epsilon).exp(), arb(epsilon).exp(), arb(share)
+    levels, values = [], []
+    for alike, *inside in zip(box_caps.ALL, box_caps.IN0, box_caps.IN1, box_caps.INX, strict=True):
+        first, second, other = (p if within else arb(1) for within in inside)
+        taken = pool * (p if alike else 1) if inside[0] == inside[1] else arb(0)
+        levels.append((other, taken))
+        values.append((first - e * second) / (other - taken))
+    volumes = [_volumes(caps, p, counts) for counts in box_caps.patterns(caps.axes)]
+    masses = [
+        [v * (other - taken) for v, (other, taken) in zip(row, levels, strict=True)]
+        for row in volumes
+    ]
+    chances = [
+        sum((v * taken for v, (_, taken) in zip(row, levels, strict=True)), arb(0))
+        for row in volumes
+    ]
+    most, least = max(map(_high, chances)), min(float(x.lower()) for x in chances)
+    floats = np.array([[float(x.mid()) for x in row] for row in masses])
+    near = np.maximum([float(x.mid()) for x in values], -size * float(max(values, key=_high)))
+    c = box_caps.saddle(near, floats, size=size)
+    grown = [[m * (c * x).exp() for m, x in zip(row, values, strict=True)] for row in masses]
+    spread = max(
+        float(sum((m * x * x for m, x in zip(row, values, strict=True)), arb(0)))
+        / float(sum(row, arb(0)) + k)
+        for row, k in zip(grown, chances, strict=True)
+    )
+    width = box_caps.WIDTH
+    reach = _APART * math.sqrt(size * spread * c**2 + UNIFORMS / 12 * width**2) + 8
+    step, end = 2 * math.pi / reach, END / width
+    totals = [arb(0) for _ in grown]
+    half = arb(width) / 2
+    for k in range(math.ceil(end / step) + 1):
+        z = acb(1, k * arb(step))
+        weight = abs(((z * half).sinh() / (z * half)) ** UNIFORMS / (z * z)) * (2 if k else 1)
+        turned = [(acb(0, k * arb(step)) * c * x).exp() for x in values]
+        for at, (row, chance) in enumerate(zip(grown, chances, strict=True)):
+            whole = sum((m * x for m, x in zip(row, turned, strict=True)), acb(chance))
+            totals[at] += weight * _mean_power(abs(whole), abs(whole - most), size)
+    past = (half.cosh() / (half * end)) ** UNIFORMS / ((UNIFORMS + 1) * end) / arb.pi()
+    ends = []
+    for row, chance, total in zip(grown, chances, totals, strict=True):
+        high = sum(row, chance)
+        rest = past * _mean_power(high, abs(high - 2 * chance) + most, size)
+        ends.append(_ends(most / c * (arb(step) / (2 * arb.pi()) * total + rest)))
+    alone = (1 - arb(least)) ** (size - 1) * arb(caps.cap) * (1 - arb(caps.share) ** caps.axes)
+    alone *= max(values[box_caps.FIRST_ONLY], arb(0))
+    empty = _ends(alone)
+    return max(low for low, _ in ends) + empty[0], (max(high for _, high in ends) + empty[1]) * (
+        1 + 1e-15
+    )
+
+
+def _high(ball: Ball) -> float:
+    return math.nextafter(float(ball.upper()), math.inf)
+
+
+def _mean_power(first: Ball, second: Ball, size: int) -> Ball:
+    """Enclose the mean of x^(n-1) over the numbers x between two numbers."""
+    if first.overlaps(second):
+        return arb.max(first, second) ** (size - 1)
+    return (first**size - second**size) / (size * (first - second))
+
+
+def _volumes(caps: BoxCaps, p: Ball, counts: tuple[int, int, int]) -> list[Ball]:
+    """Return the masses under the lower level of the nine kinds of reports."""
+    q, (first, second, third) = arb(caps.share), counts
+    pair, one, two = q ** (first + second), q ** (first + third), q ** (second + third)
+    three, everywhere = q ** (first + second + third), q**caps.axes
+    inside = [everywhere, three - everywhere, pair - three, one - three, two - three]
+    inside += [1 - pair - one + three, 1 - pair - two + three, 1 - one - two + three]
+    masses = [arb(caps.cap) * max(x, arb(0)) for x in inside]
+    return [*masses, max(arb(0), 1 - (p - 1) * arb(caps.cap) - sum(masses, arb(0)))]

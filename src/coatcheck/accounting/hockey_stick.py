@@ -21,10 +21,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.accounting import binary_response
+from coatcheck.accounting import binary_response, box_caps
 from coatcheck.accounting.binary_response import TwoReports
-from coatcheck.accounting.laws import AnyPair, Atoms, DecoyPair, Pair
+from coatcheck.accounting.laws import AnyPair, Atoms, Boxed, DecoyPair, Pair
 from coatcheck.accounting.numerics import (
+    END,
+    UNIFORMS,
     Array,
     Smear,
     at_least,
@@ -35,6 +37,7 @@ from coatcheck.accounting.numerics import (
     first_above,
     point,
     smear,
+    smoothing,
 )
 
 # More than what is lost where a point mass underflows: 2^-1074 times the largest value of G.
@@ -90,15 +93,22 @@ def upper(
     """
     match pair:
         case TwoReports():
-            return binary_response.upper(pair, size=size, epsilon=epsilon, fine=fine)
+            bound = binary_response.upper(pair, size=size, epsilon=epsilon, fine=fine)
         case Atoms():
-            return upper_by_integral(pair, size=size, epsilon=epsilon, fine=fine)
+            bound = upper_by_integral(pair, size=size, epsilon=epsilon, fine=fine)
         case DecoyPair():
-            return upper_with_decoys(pair, size=size, epsilon=epsilon, fine=fine)
+            bound = upper_with_decoys(pair, size=size, epsilon=epsilon, fine=fine)
+        case Boxed():
+            bound = upper(pair.pair, size=size, epsilon=epsilon, tail=tail, fine=fine)
+            if epsilon < pair.epsilon:
+                caps, guess = pair.caps, bound
+                close = box_caps.upper(caps, size=size, epsilon=epsilon, guess=guess, fine=fine)
+                bound = min(bound, close)
         case Pair(deep=deep) if deep > 0 and not (fine and _small(pair, size)):
-            return upper_by_integral(atoms(pair), size=size, epsilon=epsilon, fine=fine)
+            bound = upper_by_integral(atoms(pair), size=size, epsilon=epsilon, fine=fine)
         case _:
-            return _upper_by_rows(pair, size=size, epsilon=epsilon, tail=tail, fine=fine)
+            bound = _upper_by_rows(pair, size=size, epsilon=epsilon, tail=tail, fine=fine)
+    return bound
 
 
 def _upper_by_rows(pair: Pair, *, size: int, epsilon: float, tail: float, fine: bool) -> float:
@@ -311,14 +321,10 @@ def _by_nodes(draws: Array, above: Array, room: Array, rest: Smear, unit: float)
 # errors of floats, are bounded and added. So the result is an upper bound (section 7a).
 
 _UNIT: Final = 2.0**-53
-# The noise is a sum of this many uniform variables.
-UNIFORMS: Final = 16
 # Width of each of them over 1/c: that of SPEC S20.14 costs about 2e-5 of δ.
 _FINE_STEP, _COARSE_STEP = 0.005, 0.06
 # Mean of the positive part of their sum, in widths, rounded down.
 _MEAN: Final = 0.462116
-# Where the sum over points ends, times the width of a uniform: 1e-7 of the integral is left.
-END: Final = 4.0
 # Standard deviations of the sum between the images that a sum over points adds.
 _APART: Final = 13.0
 # The most values of G that are summed as they are; more are put on as many points.
@@ -337,7 +343,7 @@ def upper_by_integral(atoms: Atoms, *, size: int, epsilon: float, fine: bool = T
         if values.size > _MAX_VALUES:
             values, mass = _fewer(values, mass, e)
         worst = max(
-            worst, _integral(values, mass, size=size, width=_FINE_STEP if fine else _COARSE_STEP)
+            worst, mean_excess(values, mass, size=size, width=_FINE_STEP if fine else _COARSE_STEP)
         )
     return min(1.0, worst)
 
@@ -375,13 +381,24 @@ def _fewer(values: Array, mass: Array, e: float) -> tuple[Array, Array]:
     return points[used] + 16 * _UNIT * (np.abs(points[used]) + e), spread[used]
 
 
-def _integral(values: Array, mass: Array, *, size: int, width: float) -> float:
-    """Bound E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, otherwise zero."""
-    return integral(values, mass, sizes=[size], shares=[1.0], width=width)
+def mean_excess(
+    values: Array, mass: Array, *, size: int, width: float, images: float = 8.0
+) -> float:
+    """Bound E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, otherwise zero.
+
+    With `images` larger, fewer of the images at about e^-images are added, at more points.
+    """
+    return integral(values, mass, sizes=[size], shares=[1.0], width=width, images=images)
 
 
 def integral(
-    values: Array, mass: Array, *, sizes: Sequence[int], shares: Sequence[float], width: float
+    values: Array,
+    mass: Array,
+    *,
+    sizes: Sequence[int],
+    shares: Sequence[float],
+    width: float,
+    images: float = 8.0,
 ) -> float:
     """Bound the mean of E[(G_1 + ... + G_n)_+]/n over several n, each with its share.
 
@@ -398,7 +415,7 @@ def integral(
     mean = float(grown @ values) / (1 + more)
     variance = float(grown @ values**2) / (1 + more) - mean**2
     noise = width / c
-    reach = _APART * math.sqrt(most * variance + UNIFORMS / 12 * noise**2) + 8 / c
+    reach = _APART * math.sqrt(most * variance + UNIFORMS / 12 * noise**2) + images / c
     step, end = 2 * math.pi / reach, END / noise
     points = math.ceil(end / step) + 1
     # The rounding error per draw, over M(c), is at most `off` times |z|.
@@ -406,7 +423,7 @@ def integral(
     off = unit * float(grown @ np.abs(values))
     at = step * np.arange(points, dtype=np.float64)
     ratio = _ratio(step, points, values, grown / (1 + more))
-    kernel = _kernel(at, c=c, noise=noise)
+    kernel = smoothing(at, c=c, noise=noise)
     # Past the end the kernel is below (2 cosh(c noise/2) / (t noise))^16 / t².
     past = (2 * math.cosh(width / 2) / END) ** UNIFORMS / ((UNIFORMS + 1) * end) / math.pi
     spared = float(mass @ np.abs(np.expm1(c * values)))
@@ -446,16 +463,6 @@ def _turned(half: Array) -> NDArray[np.complex128]:
     """Return e^(2ix) - 1 for each x."""
     sine = np.sin(half)
     return np.asarray(2 * sine * (1j * np.cos(half) - sine))
-
-
-def _kernel(at: Array, *, c: float, noise: float) -> NDArray[np.complex128]:
-    """Return the transform of the noise over z², at z = c + it."""
-    z = c + 1j * at
-    half = z * (noise / 2)
-    kernel = np.sinh(half) / half
-    for _ in range(UNIFORMS.bit_length() - 1):  # to the 16th power
-        kernel = kernel * kernel
-    return np.asarray(kernel / (z * z))
 
 
 def _terms(

@@ -18,6 +18,7 @@ from numbers import Real
 from typing import Final, TypeAlias
 
 from coatcheck.accounting.binary_response import TwoReports, symmetric
+from coatcheck.accounting.box_caps import MOST_AXES, BoxCaps
 from coatcheck.accounting.numerics import check_count, check_epsilon, check_share
 from coatcheck.errors import Misuse
 
@@ -46,6 +47,8 @@ class TwoLevel:
             overstated by more than rounding. Only lower bounds use this and `third`.
         third: whether three caps can be disjoint.
         binary: whether there are only two reports, each one the cap of some values.
+        axes: the number of axes if caps are boxes of one size and `kernel` is that of the box in
+            which their centers lie; else 0.
     """
 
     epsilon: float
@@ -55,6 +58,7 @@ class TwoLevel:
     reached: bool = False
     third: bool = False
     binary: bool = False
+    axes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +262,7 @@ def _capped(
         apart=cap * (1 - overlap),
         kernel=cap * common,
         reached=dimension == 1 or norm in {2, math.inf},
+        axes=dimension if dimension == 1 or norm == math.inf else 0,
     )
 
 
@@ -378,24 +383,47 @@ class DecoyPair:
         return variance / (self.each + self.share)
 
 
-AnyPair: TypeAlias = Pair | Atoms | DecoyPair | TwoReports
+@dataclass(frozen=True, kw_only=True)
+class Boxed:
+    """The distribution of G, and the boxes that bound δ more closely."""
+
+    pair: Pair
+    caps: BoxCaps
+
+    @property
+    def epsilon(self) -> float:
+        """No ratio of the two densities is above e^ε."""
+        return self.pair.epsilon
+
+    @property
+    def noise(self) -> float:
+        """The variance of G at ε_c = 0 if all others hold the worst value."""
+        return self.caps.noise
+
+
+AnyPair: TypeAlias = Pair | Atoms | DecoyPair | TwoReports | Boxed
 
 
 def pair(law: Law) -> AnyPair:
     """Return the worst pair of inputs of a law, or a few of which one is the worst.
 
-    Where a report has only two values, return their chances: they say more than a blanket.
+    Where a report has only two values, return their chances, and where caps are boxes, these as
+    well: they say more than a blanket.
     """
-    if isinstance(law, TwoLevel) and law.binary:
-        _parts(law, math.exp(law.epsilon))  # rejects what is not a law
-        if abs(law.cap * (math.exp(law.epsilon) + 1) - 1) > _SLACK:
-            raise Misuse(f"no mechanism has the law {law}: two caps must hold all reports")
-        return symmetric(law.epsilon)
+    worst = blanket(law)
+    if isinstance(law, TwoLevel) and isinstance(worst, Pair):
+        if law.binary:
+            return symmetric(law.epsilon)
+        share = law.kernel / law.cap if law.cap > 0 else 0.0
+        if 0 < law.axes <= MOST_AXES and share > 0 and worst.flat > 0:
+            share = share ** (1 / law.axes) * (1 - 1e-14)
+            caps = BoxCaps(epsilon=law.epsilon, cap=law.cap, share=share, axes=law.axes)
+            return Boxed(pair=worst, caps=caps)
     if isinstance(law, Channel) and len(law.matrix[0]) == 2:
         rows = [(row[0], row[1]) for row in law.matrix]
         fewest, most = min(rows, key=_ones), max(rows, key=_ones)
         return TwoReports(epsilon=law.epsilon, fewest=fewest, most=most)
-    return blanket(law)
+    return worst
 
 
 def _ones(row: tuple[float, float]) -> float:

@@ -249,6 +249,22 @@ def _time_value(draws: int, chance: float, at: Array) -> Array:
     return np.where(off > 0, calls, puts)
 
 
+# Sums over points of an integral (section 7a) add noise, a sum of this many uniform variables, and
+# end where the transform of the noise has fallen: 1e-7 of the integral is left.
+UNIFORMS: Final = 16
+END: Final = 4.0
+
+
+def smoothing(at: Array, *, c: float, noise: float) -> NDArray[np.complex128]:
+    """Return the transform of the noise over z², at z = c + it."""
+    z = c + 1j * at
+    half = z * (noise / 2)
+    kernel = np.sinh(half) / half
+    for _ in range(UNIFORMS.bit_length() - 1):  # to the 16th power
+        kernel = kernel * kernel
+    return np.asarray(kernel / (z * z))
+
+
 class Excess(Protocol):
     """The logarithm of a δ over its target at a point; the cheap version is never lower."""
 

@@ -12,11 +12,11 @@ refuse terms that promise as much. So terms promise an ε that the sum of S20.14
 from dataclasses import replace
 from typing import Final
 
-from coatcheck.accounting import hockey_stick
+from coatcheck.accounting import box_caps, hockey_stick
 from coatcheck.accounting.amplification import amplify, bounding_laws
 from coatcheck.accounting.binary_response import TwoReports
 from coatcheck.accounting.guarantee import Guarantee
-from coatcheck.accounting.laws import Atoms, DecoyPair, Law, blanket, pair
+from coatcheck.accounting.laws import Atoms, Boxed, DecoyPair, Law, blanket, pair
 from coatcheck.accounting.numerics import bisect
 from coatcheck.errors import Misuse
 
@@ -41,7 +41,10 @@ def _bound(law: Law, *, size: int, epsilon: float) -> float:
     if isinstance(worst, DecoyPair | TwoReports):
         return hockey_stick.upper(worst, size=size, epsilon=epsilon)
     atoms = Atoms(epsilon=worst.epsilon, pairs=kinds(law))
-    return hockey_stick.upper_by_integral(atoms, size=size, epsilon=epsilon)
+    bound = hockey_stick.upper_by_integral(atoms, size=size, epsilon=epsilon)
+    if isinstance(worst, Boxed) and epsilon < worst.epsilon:
+        bound = min(bound, box_caps.upper(worst.caps, size=size, epsilon=epsilon, guess=bound))
+    return bound
 
 
 def reference_delta(law: Law, *, size: int, epsilon: float) -> float:

@@ -34,7 +34,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     epsilon: Annotated[float, Meta(gt=0)]
     delta: Annotated[float, Meta(gt=0, lt=1)]
-    disclosures: Annotated[int, Meta(ge=1)] = 20
+    disclosures: Annotated[int, Meta(ge=1)] = 40
     trust: tuple[str, ...] = ()
     witnesses: Annotated[int, Meta(ge=0)] = 0
     relay: str = ""

@@ -53,7 +53,7 @@ def take_part(
     settle: Annotated[bool, "Settle by letter with the candidates in your answer."] = False,
     disclosures: Annotated[
         int, "The most candidates who may learn an answer about your place if you settle."
-    ] = 20,
+    ] = 40,
     words: Annotated[
         str, "Text for the partner you settle with, or for everybody near; by default nothing."
     ] = "",

@@ -98,7 +98,7 @@ class Limit:
 
     epsilon: float
     delta: float
-    disclosures: int = 20
+    disclosures: int = 40
 
 
 @dataclass(frozen=True)

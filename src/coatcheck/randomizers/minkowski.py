@@ -120,6 +120,7 @@ class CapResponse(MixedResponse):
             kernel=math.nextafter(float(blanket * core), 0.0),
             reached=self._boxes,
             # whether three caps can be disjoint; stated for boxes only, where it is easy to see
+            axes=self.domain.dimension if self._boxes and deep >= 0 else 0,
             third=self._boxes and self._apart > self.reach * (1 + (self.domain.dimension == 1)),
         )
 

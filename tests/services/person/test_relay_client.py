@@ -228,14 +228,15 @@ def test_a_relay_that_helps_cannot_give_each_person_a_key_either(
     monkeypatch.setattr("coatcheck.services.person.relay_client.time.time", lambda: scene.now)
     scene.now = 20_000.5 * PERIOD
     signer = scene.board.keyring.current.signing.public_raw
-    places: list[bytes] = []
+    places: list[int] = []
 
     async def person(signed: SignedKeys) -> Listing:
         """Take part through a relay that has a list for this person."""
         each = Listing(scene, [signed])
 
         async def logged(keys: KeyList, peers: RelayedClient) -> None:
-            places.append(await peers.send(f"{BOARD}/gateways", keys.encode()))
+            logged = json.loads(await peers.send(f"{BOARD}/gateways", keys.encode()))
+            places.append(logged["place"])
 
         each.client.check_lists(logged, signers={BOARD: signer.hex()})
         number = signed.keys[2]
@@ -256,7 +257,7 @@ def test_a_relay_that_helps_cannot_give_each_person_a_key_either(
         await scene.board.leadership.end()
 
     run(whole)
-    assert places == [b'{"place":0}'] * 2
+    assert places == [0, 0]
 
 
 def test_the_board_logs_lists_of_roles_that_it_knows(scene: Scene) -> None:

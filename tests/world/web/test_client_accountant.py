@@ -37,6 +37,7 @@ def spelled(law: Law) -> dict[str, Any]:
                 "cap": law.cap,
                 "apart": law.apart,
                 "kernel": law.kernel,
+                "axes": law.axes,
             }
     raise ValueError(law)
 

@@ -42,8 +42,8 @@ from coatcheck.services.documents import (
     BoardRoundStatus,
     Entry,
     Group,
+    Logged,
     Number,
-    Posted,
     Seen,
 )
 from coatcheck.services.settings import BoardSettings
@@ -250,8 +250,11 @@ class BoardService(Service[BoardSettings, BoardStore]):
         if size > self.seen.size:
             raise Problem("not-found", f"the log has only {self.seen.size} places")
 
-    async def log_keys(self, wire: Wire) -> Posted:
-        """Log the key list of a role's gateway, of which there is one per day; return its place."""
+    async def log_keys(self, wire: Wire, size: Number = 0) -> Logged:
+        """Log the key list of a role's gateway, one per day, and prove that the log has it.
+
+        The proof is under the checkpoint of this size, or under the newest one.
+        """
         scope, receive, _ = wire
         raw = await read_body(scope, receive, limit=KEY_LIST_LIMIT)
         keys = KeyList.decode(raw)
@@ -260,7 +263,9 @@ class BoardService(Service[BoardSettings, BoardStore]):
         if not keys.until - PERIOD - SLACK <= self.clock.now() < keys.until + SLACK:
             raise Problem("closed", "this key list is not for today")
         _check(keys.verifying, keys.signature, KeyList.signed_part(keys.keys, keys.until))
-        return Posted(await self.show(None, "keys", raw))
+        place, seen = await self.show(None, "keys", raw), self.seen
+        path = await log_path(self, place, size=size, seen=seen)
+        return Logged(place=place, path=path, checkpoint=seen.checkpoint)
 
     # -- appending, and background steps
 

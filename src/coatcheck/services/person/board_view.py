@@ -40,7 +40,7 @@ from coatcheck.protocol.wire.bulletins import (
     KeyList,
 )
 from coatcheck.protocol.wire.encoding import read_document
-from coatcheck.services.documents import Entry, Logged, Posted
+from coatcheck.services.documents import Entry, Logged
 from coatcheck.services.person.relay_client import RelayedClient, wait_random, window_of
 from coatcheck.services.person.store import folder_lock
 from coatcheck.services.web.client import BULK, Absent, HttpClient, patiently
@@ -215,14 +215,20 @@ class BoardView:
 
     async def check_keys(self, keys: KeyList) -> None:
         """Check that the log has the key list of a gateway; have the board log it first if not."""
-        raw = await self._peers.send(f"{self.url}/gateways", keys.encode(), headers=_BYTES)
-        place = read_document(raw, Posted, _WRONG_DOCUMENT).place
-        await patiently(lambda: self._check_place(KEYS_LEAF + keys.encode(), place), _PATIENCE)
+        await patiently(lambda: self._check_keys(keys.encode()), _PATIENCE)
 
-    async def _check_place(self, leaf: bytes, place: int) -> None:
-        point = await self.follow()
-        path = await self._inclusion_path(place, point)
-        check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
+    async def _check_keys(self, keys: bytes) -> None:
+        point, before, url = await self._proof_target(f"{self.url}/gateways")
+        raw = await self._peers.send(url, keys, headers=_BYTES)
+        logged = read_document(raw, Logged, _WRONG_DOCUMENT)
+        point = point or await self._continue(logged.checkpoint, before)
+        check_inclusion(
+            KEYS_LEAF + keys,
+            place=logged.place,
+            size=point.size,
+            root=point.root,
+            path=_hashes(logged.path),
+        )
 
     async def _check_letters(self, placed: Sequence[tuple[int, bytes]]) -> None:
         point = await self.follow()
