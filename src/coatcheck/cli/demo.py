@@ -201,7 +201,7 @@ def _bars() -> Iterator[Callable[["Run", "Event"], None]]:
                 progress.add_task(event.step, total=event.parts)
                 if progress.disable:
                     hint(event.step)
-            elif progress.task_ids:
+            elif progress.task_ids and event.kind != "done":
                 progress.advance(progress.task_ids[-1])
 
         def current_step() -> str:
