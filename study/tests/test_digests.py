@@ -26,9 +26,10 @@ def test_a_sheet_depends_on_what_it_measures_with() -> None:
 
 
 def test_times_of_a_round_depend_on_the_wire() -> None:
-    """The sheet that runs the protocol is measured by it, and no other one is."""
+    """The sheets that run the protocol or settle by its rings are measured by it, and no others."""
     assert "coatcheck.protocol.envelope" in digests.modules("study.rounds")
-    for name in ("timing", "lists", "locations", "steps", "learning"):
+    assert "coatcheck.protocol.settling.rings" in digests.modules("study.steps")
+    for name in ("timing", "lists", "locations", "learning"):
         found = digests.modules(f"study.{name}")
         assert not [one for one in found if one.startswith("coatcheck.protocol")]
 
