@@ -49,7 +49,7 @@ class _Effort:
 
 
 _QUIET_EFFORT: Final = _Effort(people=5_000, cities=6, tie=1.015)
-_LOUD_EFFORT: Final = _Effort(people=2_000, cities=3, tie=1.04)
+_LOUD_EFFORT: Final = _Effort(people=2_000, cities=3, tie=1.06)
 """For a local ε above `_LOUD`, where reading is slow and errors differ more."""
 
 
