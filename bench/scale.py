@@ -98,7 +98,9 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench scale", description=__doc__)
     parser.add_argument("--reports", type=int, nargs="+", default=[4_000])
-    parser.add_argument("--decoys", type=int, default=0, help="reports of each beside the own one")
+    parser.add_argument(
+        "--decoys", type=int, default=0, help="uniform reports of each person beside their own"
+    )
     parser.add_argument("--stand-in", action="store_true")
     parser.add_argument("--runner", choices=["pool", "ray"], default="pool")
     parser.add_argument("--json", action="store_true")

@@ -248,7 +248,7 @@ def deals(stage: Stage) -> list[list[int]]:
 RIDE, RELAYED = Stage(people=FOUR, task=RIDES), Stage(people=FOUR, task=RIDES, relayed=True)
 MEET = Stage(people=THREE, task=NEAR, minimum=2)
 DECOYS = Stage(people=PAIR, task=NEAR, decoys=1)
-"""The own reports are swapped; each person's decoy stays that person's."""
+"""The two reports are swapped; each person's decoy stays that person's."""
 
 
 def written(stage: Stage, *after: str) -> list[list[Step]]:

@@ -114,7 +114,7 @@ def test_other_mechanisms_have_no_decoys() -> None:
 
 
 def test_an_upload_has_the_report_among_its_decoys_in_random_order() -> None:
-    """Three reports of one size under three contacts; the own one is at each place as often.
+    """Three reports of one size under three contacts; the person's own is at each place as often.
 
     600 uploads with a fixed seed; a fair order fails with a chance of 1e-6.
     """

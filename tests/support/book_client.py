@@ -325,7 +325,7 @@ class Person:
         verify(shuffler["verifying"], receipt[406:], b"coatcheck/v1/receipt\0" + node)
 
     def collect(self) -> list[tuple[int, bytes]]:
-        """Wait for the bulletin, check all of it, and open the own answer (S12.33, S12.51)."""
+        """Wait for the bulletin, check all of it, and open the person's answer (S12.33, S12.51)."""
         url = f"{self.terms['board']['url']}/rounds/{self.digest.hex()}/bulletin"
         return self._opened(self.ask(url, role="board"))
 

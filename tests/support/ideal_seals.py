@@ -127,7 +127,7 @@ class IdealSeals:
         label, place = bound[_LABEL:].split(b"\0", 1)
         person, report = self.owner
         if label == b"report":
-            # The own report first, then the decoys, which stay with the person.
+            # The person's report first, then the decoys, which stay with the person.
             number = self._counts[label, person] = self._counts[label, person] + 1
             return label, number, report if self.last > self.cut and number == 1 else person
         of = (label, person, place[2]) if label == b"layer" else (label, key)

@@ -54,7 +54,7 @@ class GroupPlan:
         decode: the server's decoder; by default the randomizer's first.
         corrupted: how many members may help the server without breaking the promise.
         note_size: bytes of the note that travels beside a report, unrandomized.
-        decoys: how many uniform reports each member hands in beside the own one.
+        decoys: how many uniform reports each member hands in beside their own.
     """
 
     name: str

@@ -174,7 +174,7 @@ class GroupTerms(Struct, frozen=True, forbid_unknown_fields=True):
     """A group: its mechanism, its minimum crowd, its sizes and its promise.
 
     Attributes:
-        decoys: how many uniform reports each member hands in beside the own one (S7.24).
+        decoys: how many uniform reports each member hands in beside their own (S7.24).
     """
 
     name: Name
@@ -297,7 +297,7 @@ class Round:
         return self.report_size(group) + layers * self.suite.overhead
 
     def reports_each(self, group: int) -> int:
-        """Return how many reports a member hands in: the own one and the decoys."""
+        """Return how many reports a member hands in: their own and the decoys."""
         return 1 + self.terms.groups[group].decoys
 
     def items_each(self, group: int) -> int:

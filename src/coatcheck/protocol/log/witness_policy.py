@@ -118,10 +118,10 @@ class _Reading:
                 raise Malformed("a member is in two groups: it would count twice")
             self.taken.add(name)
             members.append(self.members[name])
-        known = {b"all": len(names), b"any": 1}
-        if least not in known and not (least.isdigit() and not least.startswith(b"0")):
+        words = {b"all": len(names), b"any": 1}
+        if least not in words and not (least.isdigit() and not least.startswith(b"0")):
             raise Malformed("a group needs `all`, `any` or a number of its members")
-        count = known.get(least) or int(least[:9])
+        count = words.get(least) or int(least[:9])
         if count > len(names):
             raise Malformed("a group demands more members than it has")
         return Quorum(count, tuple(members))

@@ -166,8 +166,8 @@ class Check:
                 if origin in away:
                     yield Step(role, what, skipped=True)
                     continue
-                asked = _get(relayed, f"{origin}/rounds/{terms.digest.hex()}")
-                yield (await _try(role, what, asked))[1]
+                request = _get(relayed, f"{origin}/rounds/{terms.digest.hex()}")
+                yield (await _try(role, what, request))[1]
             yield await self._log_step(relayed, terms, f"{relay} to board {_host(roles[-1])}", away)
         finally:
             await relayed.close()
