@@ -126,7 +126,7 @@ def test_a_promise_with_decoys_says_both_figures() -> None:
 
 
 def test_decoys_of_nobody_else_hide_nothing() -> None:
-    """Whoever is alone keeps the local ε: a person's own decoys are not counted."""
+    """A person who is alone keeps the local ε: a person's own decoys are not counted."""
     assert amplify(grid(2, cells=4), crowd=1, delta=1e-6, decoys=5).epsilon == 2
     lonely = amplify(grid(2, cells=4), crowd=9, delta=1e-6, decoys=2, corrupted=2, exposed=14)
     assert lonely.anonymous == 1

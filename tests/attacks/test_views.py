@@ -133,7 +133,7 @@ ENDS: list[list[Step]] = [
 
 @pytest.mark.parametrize("stage", CASCADES[:2], ids=["first", "second"])
 def test_every_role_may_stop_at_every_step(stage: Stage) -> None:
-    """Whoever ends the round, and when: what was sent before and is sent after shows nothing."""
+    """Any party may end the round at any time: nothing sent before or after shows more."""
     steps = whole(stage)
     pair = stage.coupled(of(stage), steps)
     for place, end in itertools.product(range(len(steps)), ENDS):

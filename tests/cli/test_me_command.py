@@ -15,7 +15,11 @@ from coatcheck.accounting.guarantee import Disclosure
 from coatcheck.accounting.laws import AnyLdp
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
+from coatcheck.cli.files import read_trust
 from coatcheck.cli.profile import Profile, defaults, load, ticket_of
+from coatcheck.errors import Misuse
+from coatcheck.protocol.keys import read_public
+from coatcheck.protocol.log.signed_notes import COSIGNATURE, ED25519, NoteKey
 from coatcheck.services.person import session
 
 URL = "http://127.0.0.1:9/rounds/00"
@@ -190,3 +194,25 @@ def test_an_address_without_its_scheme_is_refused_at_once() -> None:
         done = typed(*words)
         assert done.exit_code == 2
         assert "must begin with http://HOST:PORT" in done.stderr
+
+
+def test_a_policy_file_of_witnesses_is_kept_and_used(home: Path) -> None:
+    """`me trust policy=FILE` copies it; commands read it; a bad file or a second way is refused."""
+    typed("me", "begin", "--epsilon", "3")
+    board = read_public(Path(keys("board").partition("=")[2]))
+    log = NoteKey("board.example", bytes.fromhex(board.verifying), ED25519).text
+    one, two = (NoteKey(f"w{n}.example", bytes((n,)) * 32, COSIGNATURE).text for n in (1, 2))
+    Path("witnesses").write_text(
+        f"log {log}\nwitness a {one}\nwitness b {two}\ngroup g any a b\nquorum g\n"
+    )
+    assert typed("me", "trust", "board=board.pub", "policy=witnesses").exit_code == 0
+    trusted = read_trust(defaults()["take-part"]["trust"])
+    assert trusted.witnesses.least == 1
+    assert len(trusted.witnesses.members) == 2
+    with pytest.raises(Misuse, match="how many witnesses it demands"):
+        read_trust(defaults()["take-part"]["trust"], witnesses=1)
+    Path("wrong").write_text("quorum nobody-defined\n")
+    refused = typed("me", "trust", "policy=wrong")
+    assert refused.exit_code == 1
+    assert "line 1 of the policy file" in refused.stderr
+    assert (home / "witnesses.policy").read_text() == Path("witnesses").read_text()

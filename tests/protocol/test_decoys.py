@@ -175,7 +175,7 @@ def test_everybody_gets_the_answer_to_their_own_report_and_one_for_each_decoy() 
 
 
 def test_a_decoy_that_is_not_on_the_board_has_no_answer() -> None:
-    """Whoever lost it, the person's own answer is there."""
+    """No matter who lost it, the person's own answer is there."""
     small = TWO_DECOYS
     tickets = small.crowd(4)
     bulletin = verify_bulletin(small.server().answer(small.batch(tickets)), small.round)

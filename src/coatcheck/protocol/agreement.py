@@ -88,16 +88,19 @@ class Trust:
         return replace(self, witnesses=replace(self.witnesses, least=witnesses))
 
     def under(self, policy: Policy) -> "Trust":
-        """Return the same trust with the witnesses of a policy file, and with its logs as boards.
+        """Return the same trust with the witnesses of a policy file, in boards that it names.
 
-        Refused if witnesses are named twice, or if the file names logs and none of these boards.
+        A file of other programs names their logs too: it makes nobody a board whom the person does
+        not trust as one. Refused if witnesses are named twice, or if no trusted board is left.
         """
         if self.witnesses.members:
             raise Misuse("name witnesses by `witness=FILE` or by a policy file, not by both")
+        if policy.logs and self.anywhere:
+            raise Misuse("the policy file names logs: give every trusted key its role (board=FILE)")
         boards = self.board & policy.logs if policy.logs else self.board
-        if policy.logs and self.board and not boards:
+        if policy.logs and not boards:
             raise Misuse("the policy file names no log of a board that you trust (board=FILE)")
-        return replace(self, board=boards or policy.logs, witnesses=policy.quorum)
+        return replace(self, board=boards, witnesses=policy.quorum)
 
     def plain(self) -> dict[str, Any]:
         """Return the keys in hex by role, as JSON and the browser's client take them."""

@@ -252,11 +252,11 @@ def share_found(
     both = (people >= 0) & (others >= 0)
     people, others = people[both], others[both]
     near = np.hypot.reduce(places[people] - places[others], axis=1) <= radius
-    found = np.bincount(people[near], minlength=len(places))
+    near_listed = np.bincount(people[near], minlength=len(places))
     tree = cKDTree(places)
     there = tree.query_ball_point(places, radius, return_length=True) - 1
     possible = int(np.minimum(there, wanted).sum())
-    return float(np.minimum(found, wanted).sum()) / possible if possible else 1.0
+    return float(np.minimum(near_listed, wanted).sum()) / possible if possible else 1.0
 
 
 def mutual_only(references: References) -> References:

@@ -121,7 +121,9 @@ def test_a_policy_and_single_witnesses_do_not_mix() -> None:
     alone = Trust.of([("board", [KEYS[0], KEYS[6]])]).under(policy)
     assert alone.board == {KEYS[0]}
     assert alone.witnesses == policy.quorum
-    assert Trust.of([]).under(policy).board == {KEYS[0]}
+    for entries in ([], [("", [KEYS[6]])], [("board", [KEYS[0]]), ("", [KEYS[6]])]):
+        with pytest.raises(Misuse, match="board=FILE"):
+            Trust.of(entries).under(policy)  # nobody becomes a board by being in the file
     with pytest.raises(Misuse, match="not by both"):
         Trust.of([("witness", [KEYS[1]])]).under(policy)
     with pytest.raises(Misuse, match="names no log of a board"):

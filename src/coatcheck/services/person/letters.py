@@ -205,7 +205,8 @@ async def settle(
 
     Each step is stored in the ticket before it is posted, so that a crash sends the same letters
     again. Each step waits for candidates no longer than the terms say. The person's decoys settle
-    meanwhile, as addresses of nobody: otherwise their silence would tell which report is the own.
+    meanwhile, as addresses of nobody: otherwise their silence would show which address is that of
+    the report.
 
     Args:
         session: a person's session in a round; its answer may not be there yet.
